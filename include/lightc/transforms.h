@@ -24,6 +24,15 @@ typedef struct lc_range {
 } lc_range;
 #define LC_RANGE(from, to) LC_LITERAL(lc_range, (from), (to))
 
+/* A number for each channel; it takes the place of the one that all channels have: .fill_color = LC_COLOR(124, 116,
+ * 104). As many as the picture has channels, or one. */
+enum { LC_MAX_COLOR = 16 };
+typedef struct lc_color {
+    int n; /* 0: none is given */
+    double of[LC_MAX_COLOR];
+} lc_color;
+#define LC_COLOR(...) LC_LITERAL(lc_color, LC_COUNT(__VA_ARGS__), {__VA_ARGS__})
+
 /* How a pixel between those of the source is computed. */
 typedef enum lc_resample {
     LC_RESAMPLE_NEAREST = 0,
@@ -86,6 +95,7 @@ typedef struct lc_transform_pad_args {
     size_t size;
     double fill; /* the value of LC_PAD_CONSTANT */
     lc_padding_mode padding_mode;
+    lc_color fill_color; /* in place of `fill` */
 } lc_transform_pad_args;
 LC_DEFAULTS(lc_transform_pad, lc_transform_pad_args, )
 /* Adds rows and columns. */
@@ -101,6 +111,7 @@ typedef struct lc_transform_random_crop_args {
     bool pad_if_needed; /* a picture that is still smaller than the crop is padded on both sides; else an error */
     double fill;
     lc_padding_mode padding_mode;
+    lc_color fill_color; /* in place of `fill` */
 } lc_transform_random_crop_args;
 LC_DEFAULTS(lc_transform_random_crop, lc_transform_random_crop_args, )
 /* A part at a random place: lc_transform_random_crop(32, 32, &t, .padding = LC_DIMS(4)). */
@@ -131,13 +142,14 @@ LC_API lc_status lc_transform_vertical_flip(double p, lc_transform *out) LC_MUST
 /* ================================================== warping =================================================== */
 
 /* Pictures keep their size (no `expand`: pad before the rotation). The interpolation is nearest or bilinear. Pixels
- * from beyond the source have the value `fill`. */
+ * from beyond the source have the value `fill`, or that of their channel in `fill_color`. */
 
 typedef struct lc_transform_random_rotation_args {
     size_t size;
     lc_resample interpolation;
     double fill;
     double center_x, center_y; /* in pixels from the upper left corner; LC_NOT_GIVEN: the middle */
+    lc_color fill_color;
 } lc_transform_random_rotation_args;
 LC_DEFAULTS(lc_transform_random_rotation, lc_transform_random_rotation_args, .center_x = LC_NOT_GIVEN,
             .center_y = LC_NOT_GIVEN)
@@ -155,6 +167,7 @@ typedef struct lc_transform_random_affine_args {
     lc_resample interpolation;
     double fill;
     double center_x, center_y; /* as above */
+    lc_color fill_color;
 } lc_transform_random_affine_args;
 LC_DEFAULTS(lc_transform_random_affine, lc_transform_random_affine_args, .scale = LC_RANGE(1, 1),
             .center_x = LC_NOT_GIVEN, .center_y = LC_NOT_GIVEN)
@@ -170,6 +183,7 @@ typedef struct lc_transform_random_perspective_args {
     double p;
     lc_resample interpolation;
     double fill;
+    lc_color fill_color;
 } lc_transform_random_perspective_args;
 LC_DEFAULTS(lc_transform_random_perspective, lc_transform_random_perspective_args, .distortion_scale = 0.5, .p = 0.5,
             .interpolation = LC_RESAMPLE_BILINEAR)
@@ -212,10 +226,11 @@ LC_API lc_status lc_transform_gaussian_blur_with(int64_t height, int64_t width, 
 typedef struct lc_transform_random_erasing_args {
     size_t size;
     double p;
-    lc_range scale; /* the rectangle's share of the area */
-    lc_range ratio; /* its height divided by its width */
-    double value;   /* what its pixels become */
-    bool random;    /* they become normal numbers instead; for f32 only */
+    lc_range scale;       /* the rectangle's share of the area */
+    lc_range ratio;       /* its height divided by its width */
+    double value;         /* what its pixels become */
+    bool random;          /* they become normal numbers instead; for f32 only */
+    lc_color value_color; /* in place of `value` */
 } lc_transform_random_erasing_args;
 LC_DEFAULTS(lc_transform_random_erasing, lc_transform_random_erasing_args, .p = 0.5, .scale = LC_RANGE(0.02, 0.33),
             .ratio = LC_RANGE(0.3, 3.3))
@@ -239,6 +254,7 @@ typedef struct lc_transform_policy_args {
     int num_magnitude_bins;        /* of RandAugment and TrivialAugmentWide */
     lc_resample interpolation;     /* nearest or bilinear */
     double fill;                   /* LC_NOT_GIVEN: black, and edges of bilinear are blended as if there were none */
+    lc_color fill_color;           /* in place of `fill` */
 } lc_transform_policy_args;
 LC_DEFAULTS(lc_transform_policy, lc_transform_policy_args, .num_ops = 2, .magnitude = 9, .num_magnitude_bins = 31,
             .fill = LC_NOT_GIVEN)

@@ -102,16 +102,25 @@ INLINE void source_of(const lc__warp *w, const lc__pixels *from, int64_t x, int6
     *sy = fmaf(gy + 1, (float)from->height / 2, -0.5f);
 }
 
+static float fill_of(const lc__warp *w, size_t channel)
+{
+    return w->fill[w->fills > 1 ? channel : 0];
+}
+
+static void beyond(const lc__warp *w, size_t channels, uint8_t *to)
+{
+    for (size_t c = 0; c < channels; c++) to[c] = (uint8_t)lrintf(fill_of(w, c));
+}
+
 static void nearest(const lc__warp *w, const lc__pixels *from, float sx, float sy, uint8_t *to)
 {
-    const uint8_t beyond = (uint8_t)lrintf(w->filled ? w->fill : 0);
     const size_t pixel = (size_t)from->channels;
     sx = nearbyintf(sx);
     sy = nearbyintf(sy);
     if (sx >= 0 && sx < (float)from->width && sy >= 0 && sy < (float)from->height)
         memcpy(to, lc__pixel_row(from, (int64_t)sy) + pixel * (size_t)sx, pixel);
     else
-        memset(to, beyond, pixel);
+        beyond(w, pixel, to);
 }
 
 static void bilinear(const lc__warp *w, const lc__pixels *from, float sx, float sy, uint8_t *to)
@@ -119,7 +128,7 @@ static void bilinear(const lc__warp *w, const lc__pixels *from, float sx, float 
     const size_t pixel = (size_t)from->channels;
     const float height = (float)from->height, width = (float)from->width, left = floorf(sx), top = floorf(sy);
     if (!(sx > -1 && sx < width && sy > -1 && sy < height)) { /* also if they are NaN */
-        memset(to, (uint8_t)lrintf(w->filled ? w->fill : 0), pixel);
+        beyond(w, pixel, to);
         return;
     }
     const float right = sx - left, below = sy - top;
@@ -137,7 +146,7 @@ static void bilinear(const lc__warp *w, const lc__pixels *from, float sx, float 
     for (size_t c = 0; c < pixel; c++) {
         float v = 0;
         for (int i = 0; i < n; i++) v += (float)at[i][c] * share[i];
-        if (w->filled) v = (v - w->fill) * inside + w->fill;
+        if (w->fills) v = (v - fill_of(w, c)) * inside + fill_of(w, c);
         const long rounded = lrintf(v);
         to[c] = (uint8_t)(rounded < 0 ? 0 : rounded > 255 ? 255 : rounded);
     }
@@ -189,10 +198,12 @@ void lc__warp_run(const lc__warp *w, const lc__pixels *from, const lc__pixels *t
     const bool fused = has_fused();
     for (int p = 0; p < lc__pixel_planes(from); p++) {
         const lc__pixels source = lc__pixel_plane(from, p), target = lc__pixel_plane(to, p);
+        lc__warp own = *w;
+        if (from->planar && w->fills > 1) own.fill[0] = w->fill[p], own.fills = 1;
         if (fused)
-            run_fused(w, &source, &target);
+            run_fused(&own, &source, &target);
         else
-            run_anywhere(w, &source, &target);
+            run_anywhere(&own, &source, &target);
     }
 }
 

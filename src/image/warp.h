@@ -5,6 +5,8 @@
 
 #include "image/pixels.h"
 
+#include <lightc/transforms.h>
+
 /* Which point of the source each point (x, y) of the result comes from: ((a x + b y + c) / d, (e x + f y + g) / d),
  * where the source goes from -1 to 1 in both directions; d is 1, or h x + i y + 1. */
 typedef struct lc__warp {
@@ -12,8 +14,9 @@ typedef struct lc__warp {
     float divisor[2];       /* h, i */
     bool perspective;       /* there is a divisor, and points begin at the upper left corner instead of the middle */
     bool bilinear;          /* else nearest */
-    bool filled;            /* what is beyond the source is `fill`; else 0 */
-    float fill;
+    /* What is beyond the source, for each channel; or one number for all, or 0. */
+    int fills;
+    float fill[LC_MAX_COLOR];
 } lc__warp;
 
 /* What affine(angle, translate, scale, shear) of torchvision does with a picture; angles in degrees; `center` is where

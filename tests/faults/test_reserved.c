@@ -229,8 +229,8 @@ static const char *const fixed[] = {
     /* a vtable and its object, which grow through the vtable */
     "callback", "datamodule", "logger", "precision", "profiler", "sampler", "transform",
     /* values, which are whole: a place, a type, a range, a name and what it names, ... */
-    "accumulation", "bad_index", "box", "dims", "duration", "field", "hparam", "init", "metric_value", "named_number",
-    "named_tensor", "named_text", "range", "rng_key", "sample_spec", "site", "text_pair", "type",
+    "accumulation", "bad_index", "box", "color", "dims", "duration", "field", "hparam", "init", "metric_value",
+    "named_number", "named_tensor", "named_text", "range", "rng_key", "sample_spec", "site", "text_pair", "type",
     /* filled by functions: lc_optimizers_add, lc_loaders_add */
     "loaders", "optimizer_config", "optimizers",
     /* made by the library, or by LC_PLUGIN */

@@ -30,6 +30,15 @@ static lc_range range(input *in)
     return LC_RANGE(from, byte(in) % 2 ? from : number(in));
 }
 
+/* None, or one of up to 4 numbers. */
+static lc_color color(input *in)
+{
+    lc_color c = {.n = byte(in) % 8 - 3};
+    if (c.n < 0) c.n = 0;
+    for (int i = 0; i < c.n; i++) c.of[i] = byte(in) * 1.01;
+    return c;
+}
+
 static lc_status draw_size(input *in, int kind, lc_transform *t)
 {
     const int64_t h = byte(in) % 40, w = byte(in) % 40;
@@ -43,7 +52,8 @@ static lc_status draw_size(input *in, int kind, lc_transform *t)
     case 2:
         return lc_transform_center_crop(h, w, t);
     case 3:
-        return lc_transform_pad(h % 8, w % 8, byte(in) % 8, byte(in) % 8, t, .padding_mode = pad, .fill = byte(in));
+        return lc_transform_pad(h % 8, w % 8, byte(in) % 8, byte(in) % 8, t, .padding_mode = pad, .fill = byte(in),
+                                .fill_color = color(in));
     case 4:
         return lc_transform_random_crop(h, w, t, .padding = LC_DIMS(byte(in) % 6, byte(in) % 6), .padding_mode = pad,
                                         .pad_if_needed = byte(in) % 2);
@@ -64,7 +74,8 @@ static lc_status draw_place(input *in, int kind, lc_transform *t)
     case 2:
         return lc_transform_random_rotation(turn, t, .interpolation = mode, .center_x = byte(in), .center_y = byte(in));
     case 3:
-        return lc_transform_random_rotation(LC_RANGE(90 * (byte(in) % 5), 360), t, .interpolation = mode);
+        return lc_transform_random_rotation(LC_RANGE(90 * (byte(in) % 5), 360), t, .interpolation = mode,
+                                            .fill_color = color(in));
     case 4:
         return lc_transform_random_affine(turn, t, .translate_x = number(in), .translate_y = number(in),
                                           .scale = range(in), .shear_x = turn, .interpolation = mode);
@@ -86,7 +97,8 @@ static lc_status draw_color(input *in, int kind, lc_transform *t)
     case 2:
         return lc_transform_gaussian_blur(byte(in) % 16, byte(in) % 16, t, .sigma = r);
     case 3:
-        return lc_transform_random_erasing(t, .p = number(in), .scale = r, .ratio = range(in), .value = byte(in));
+        return lc_transform_random_erasing(t, .p = number(in), .scale = r, .ratio = range(in), .value = byte(in) % 2,
+                                           .value_color = color(in));
     case 4:
         return lc_transform_to_layout((lc_layout)(byte(in) % 3), t);
     default:
@@ -101,7 +113,8 @@ static lc_status draw_policy(input *in, int kind, lc_transform *t)
     case 0:
         return lc_transform_auto_augment(t, .policy = (lc_auto_augment_policy)(byte(in) % 4), .interpolation = mode);
     case 1:
-        return lc_transform_rand_augment(t, .num_ops = byte(in) % 4, .magnitude = byte(in) % 32);
+        return lc_transform_rand_augment(t, .num_ops = byte(in) % 4, .magnitude = byte(in) % 32,
+                                         .fill_color = color(in));
     case 2:
         return lc_transform_trivial_augment_wide(t, .num_magnitude_bins = byte(in), .interpolation = mode);
     default:

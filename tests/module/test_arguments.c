@@ -531,14 +531,18 @@ TEST(fabrics)
     X(lc_transform_resize, max_size, "tests/data/transforms/test_recorded.c", ".max_size = 24")                        \
     X(lc_transform_pad, fill, "tests/data/transforms/test_recorded.c", ".fill = 9")                                    \
     X(lc_transform_pad, padding_mode, "tests/data/transforms/test_recorded.c", ".padding_mode = (lc_padding_mode")     \
+    X(lc_transform_pad, fill_color, "tests/data/transforms/test_recorded.c", ".fill_color = LC_COLOR(250")             \
     X(lc_transform_random_crop, padding, "tests/data/transforms/test_random_transforms.c", ".padding = LC_DIMS(3")     \
     X(lc_transform_random_crop, pad_if_needed, "tests/data/transforms/test_random_transforms.c",                       \
       ".pad_if_needed = true")                                                                                         \
     X(lc_transform_random_crop, fill, "tests/data/transforms/test_random_transforms.c", ".fill = 4")                   \
     X(lc_transform_random_crop, padding_mode, "tests/data/transforms/test_random_transforms.c",                        \
       ".padding_mode = LC_PAD_REFLECT")                                                                                \
+    X(lc_transform_random_crop, fill_color, "tests/data/transforms/test_random_transforms.c",                          \
+      "9, t, .pad_if_needed = true, .fill = fill, .fill_color = color")                                                \
     X(lc_transform_random_rotation, interpolation, "tests/data/transforms/test_recorded.c", ".interpolation = mode")   \
     X(lc_transform_random_rotation, fill, "tests/data/transforms/test_recorded.c", ".fill = 77")                       \
+    X(lc_transform_random_rotation, fill_color, "tests/data/transforms/test_recorded.c", ".fill_color = LC_COLOR(250") \
     X(lc_transform_random_affine, translate_x, "tests/data/transforms/test_random_transforms.c", ".translate_x = 0.2") \
     X(lc_transform_random_affine, translate_y, "tests/data/transforms/test_random_transforms.c", ".translate_y = 0.3") \
     X(lc_transform_random_affine, shear_x, "tests/data/transforms/test_recorded.c", ".shear_x = LC_RANGE(5")           \
@@ -547,10 +551,17 @@ TEST(fabrics)
     X(lc_transform_random_affine, interpolation, "tests/data/transforms/test_random_transforms.c",                     \
       "LC_RANGE(20, 20), &t, .interpolation = LC_RESAMPLE_BILINEAR")                                                   \
     X(lc_transform_random_affine, fill, "tests/data/transforms/test_recorded.c", ".fill = 30")                         \
+    X(lc_transform_random_affine, fill_color, "tests/data/transforms/test_recorded.c", ".fill_color = LC_COLOR(250")   \
+    X(lc_transform_random_perspective, fill_color, "tests/data/transforms/test_random_transforms.c",                   \
+      "lc_transform_random_perspective(t, .fill = fill, .fill_color = color")                                          \
     X(lc_transform_random_perspective, fill, "tests/data/transforms/test_random_transforms.c", ".fill = 12")           \
     X(lc_transform_color_jitter, hue, "tests/data/transforms/test_recorded.c", ".hue = LC_RANGE(hues[i]")              \
     X(lc_transform_random_erasing, value, "tests/data/transforms/test_random_transforms.c", ".value = 200")            \
     X(lc_transform_random_erasing, random, "tests/data/transforms/test_random_transforms.c", ".random = true")         \
+    X(lc_transform_random_erasing, value_color, "tests/data/transforms/test_random_transforms.c",                      \
+      ".value_color = color")                                                                                          \
+    X(lc_transform_policy, fill_color, "tests/data/transforms/test_random_transforms.c",                               \
+      "lc_transform_trivial_augment_wide(t, .fill = fill, .fill_color = color")                                        \
     X(lc_transform_policy, policy, "tests/data/transforms/test_random_transforms.c",                                   \
       ".policy = LC_AUTO_AUGMENT_CIFAR10")                                                                             \
     X(lc_transform_policy, interpolation, "tests/data/transforms/test_random_transforms.c",                            \

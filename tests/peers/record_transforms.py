@@ -58,12 +58,15 @@ for height, width in ((12, 12), (13, 14), (40, 20), (60, 61)):
     record(f"center_crop {height}x{width}", F.center_crop(source, [height, width]))
 for mode in ("constant", "edge", "reflect", "symmetric"):
     record(f"pad {mode}", F.pad(source, [3, 5, 7, 2], fill=9, padding_mode=mode))
+color = [250, 3, 120.6]
+record("pad color", F.pad(source, [3, 5, 7, 2], fill=color))
 record("horizontal_flip", F.horizontal_flip(source))
 record("vertical_flip", F.vertical_flip(source))
 for mode, called in ((NEAREST, "nearest"), (BILINEAR, "bilinear")):
     for angle in (17, -63.5, 180):
         record(f"rotate {called} {angle}", F.rotate(source, angle, interpolation=mode, fill=0))
         record(f"rotate {called} {angle} fill", F.rotate(source, angle, interpolation=mode, fill=77))
+    record(f"rotate {called} color", F.rotate(source, 31, interpolation=mode, fill=color))
     record(f"rotate {called} center", F.rotate(source, 31, interpolation=mode, center=[5, 8], fill=0))
     record(f"rotate {called} 90", F.rotate(square, 90, interpolation=mode, fill=0))
     record(f"rotate {called} 270", F.rotate(square, 270, interpolation=mode, fill=0))
@@ -73,6 +76,7 @@ for mode, called in ((NEAREST, "nearest"), (BILINEAR, "bilinear")):
     record(f"affine {called} center", F.affine(source, -8, [0, 0], 0.7, [5, 0], interpolation=mode, fill=30, center=[9, 2]))
     corners = [[0, 0], [W - 1, 0], [W - 1, H - 1], [0, H - 1]]
     moved = [[3, 5], [W - 8, 2], [W - 2, H - 4], [6, H - 3]]
+    record(f"affine {called} color", F.affine(source, -8, [0, 0], 0.7, [5, 0], interpolation=mode, fill=color))
     record(f"perspective {called}", F.perspective(source, corners, moved, interpolation=mode, fill=0))
 for factor in (0.0, 0.6, 1.7):
     for name in ("brightness", "contrast", "saturation"):

@@ -521,35 +521,36 @@ lc_status transforms(lc_transform *transform)
     LC_TRY(lc_transform_resize(transform, .antialias = false, .interpolation = LC_RESAMPLE_BICUBIC, .max_size = 3,
                                .shorter = 2, .width = 1, .height = 1));
     LC_TRY(lc_transform_pad(1, 2, 3, 4, transform));
-    LC_TRY(lc_transform_pad(1, 2, 3, 4, transform, .padding_mode = LC_PAD_EDGE, .fill = 1));
+    LC_TRY(lc_transform_pad(1, 2, 3, 4, transform, .padding_mode = LC_PAD_EDGE, .fill = 1,
+                            .fill_color = LC_COLOR(1, 2, 3)));
     LC_TRY(lc_transform_random_crop(1, 2, transform));
-    LC_TRY(lc_transform_random_crop(1, 2, transform, .padding_mode = LC_PAD_REFLECT, .fill = 1, .pad_if_needed = true,
-                                    .padding = LC_DIMS(1, 2)));
+    LC_TRY(lc_transform_random_crop(1, 2, transform, .fill_color = LC_COLOR(1), .padding_mode = LC_PAD_REFLECT,
+                                    .fill = 1, .pad_if_needed = true, .padding = LC_DIMS(1, 2)));
     LC_TRY(lc_transform_random_resized_crop(1, 2, transform));
     LC_TRY(lc_transform_random_resized_crop(1, 2, transform, .antialias = false, .interpolation = LC_RESAMPLE_NEAREST,
                                             .ratio = LC_RANGE(1, 2), .scale = LC_RANGE(0.5, 1)));
     LC_TRY(lc_transform_random_rotation(LC_RANGE(-1, 1), transform));
-    LC_TRY(lc_transform_random_rotation(LC_RANGE(-1, 1), transform, .center_y = 1, .center_x = 1, .fill = 1,
-                                        .interpolation = LC_RESAMPLE_BILINEAR));
+    LC_TRY(lc_transform_random_rotation(LC_RANGE(-1, 1), transform, .fill_color = LC_COLOR(1), .center_y = 1,
+                                        .center_x = 1, .fill = 1, .interpolation = LC_RESAMPLE_BILINEAR));
     LC_TRY(lc_transform_random_affine(LC_RANGE(-1, 1), transform));
-    LC_TRY(lc_transform_random_affine(LC_RANGE(-1, 1), transform, .center_y = 1, .center_x = 1, .fill = 1,
-                                      .interpolation = LC_RESAMPLE_BILINEAR, .shear_y = LC_RANGE(0, 1),
-                                      .shear_x = LC_RANGE(0, 1), .scale = LC_RANGE(1, 2), .translate_y = 1,
-                                      .translate_x = 1));
+    LC_TRY(lc_transform_random_affine(LC_RANGE(-1, 1), transform, .fill_color = LC_COLOR(1), .center_y = 1,
+                                      .center_x = 1, .fill = 1, .interpolation = LC_RESAMPLE_BILINEAR,
+                                      .shear_y = LC_RANGE(0, 1), .shear_x = LC_RANGE(0, 1), .scale = LC_RANGE(1, 2),
+                                      .translate_y = 1, .translate_x = 1));
     LC_TRY(lc_transform_random_perspective(transform));
-    LC_TRY(lc_transform_random_perspective(transform, .fill = 1, .interpolation = LC_RESAMPLE_NEAREST, .p = 1,
-                                           .distortion_scale = 1));
+    LC_TRY(lc_transform_random_perspective(transform, .fill_color = LC_COLOR(1, 2), .fill = 1,
+                                           .interpolation = LC_RESAMPLE_NEAREST, .p = 1, .distortion_scale = 1));
     LC_TRY(lc_transform_color_jitter(transform));
     LC_TRY(lc_transform_color_jitter(transform, .hue = LC_RANGE(0, 0.5), .saturation = LC_RANGE(0, 1),
                                      .contrast = LC_RANGE(0, 1), .brightness = LC_RANGE(0, 1)));
     LC_TRY(lc_transform_gaussian_blur(3, 5, transform));
     LC_TRY(lc_transform_gaussian_blur(3, 5, transform, .sigma = LC_RANGE(1, 2)));
     LC_TRY(lc_transform_random_erasing(transform));
-    LC_TRY(lc_transform_random_erasing(transform, .random = true, .value = 1, .ratio = LC_RANGE(1, 2),
-                                       .scale = LC_RANGE(0, 1), .p = 1));
+    LC_TRY(lc_transform_random_erasing(transform, .value_color = LC_COLOR(1, 2), .random = true, .value = 1,
+                                       .ratio = LC_RANGE(1, 2), .scale = LC_RANGE(0, 1), .p = 1));
     LC_TRY(lc_transform_auto_augment(transform));
-    LC_TRY(lc_transform_auto_augment(transform, .fill = 1, .interpolation = LC_RESAMPLE_BILINEAR,
-                                     .policy = LC_AUTO_AUGMENT_SVHN));
+    LC_TRY(lc_transform_auto_augment(transform, .fill_color = LC_COLOR(1, 2), .fill = 1,
+                                     .interpolation = LC_RESAMPLE_BILINEAR, .policy = LC_AUTO_AUGMENT_SVHN));
     LC_TRY(lc_transform_rand_augment(transform));
     LC_TRY(lc_transform_rand_augment(transform, .num_magnitude_bins = 3, .magnitude = 2, .num_ops = 1));
     LC_TRY(lc_transform_trivial_augment_wide(transform));

@@ -43,12 +43,12 @@ static lc_status center_apply(void *self, const lc_field *in, const void *src, c
                               uint64_t key, void *scratch)
 {
     (void)self, (void)key, (void)scratch;
-    static const unsigned char zero[8];
+    const lc__fill zero = {.n = 1, .size = lc_dtype_size(in->dtype)};
     lc__picture from, to;
     LC_TRY(lc__picture_of("center_crop", in, &from));
     LC_TRY(lc__picture_of("center_crop", out, &to));
     lc__padded_window(&from, src, &to, dst, middle(from.height, to.height), middle(from.width, to.width),
-                      LC_PAD_CONSTANT, zero, lc_dtype_size(in->dtype));
+                      LC_PAD_CONSTANT, &zero);
     return LC_OK;
 }
 
@@ -71,9 +71,7 @@ lc_status lc_transform_center_crop(int64_t height, int64_t width, lc_transform *
 typedef struct random_crop {
     int64_t height, width;
     int64_t sides[4]; /* left, top, right, bottom */
-    bool pad_if_needed;
-    double fill;
-    lc_padding_mode mode;
+    lc_transform_random_crop_args a;
 } random_crop;
 
 /* The numbers of pixels that a picture is padded by: t->sides, and with pad_if_needed also the rows and columns that it
@@ -81,7 +79,7 @@ typedef struct random_crop {
 static void padding_of(const random_crop *t, const lc__picture *m, int64_t sides[4])
 {
     memcpy(sides, t->sides, sizeof t->sides);
-    if (!t->pad_if_needed) return;
+    if (!t->a.pad_if_needed) return;
     const int64_t height = m->height + sides[1] + sides[3], width = m->width + sides[0] + sides[2];
     const int64_t rows = t->height > height ? t->height - height : 0, cols = t->width > width ? t->width - width : 0;
     sides[0] += cols;
@@ -95,14 +93,14 @@ static lc_status random_crop_describe(void *self, const lc_field *in, lc_field *
     const random_crop *t = self;
     lc__picture m;
     int64_t sides[4];
-    unsigned char element[8];
+    lc__fill fill;
     *out = *in;
     LC_TRY(lc__picture_of("random_crop", in, &m));
-    LC_TRY(lc__element_of("random_crop", in->dtype, t->fill, element));
+    LC_TRY(lc__fill_of("random_crop", in, t->a.fill, &t->a.fill_color, &fill));
     lc__picture_resize(out, t->height, t->width);
     if (!m.height || !m.width) return LC_OK;
     padding_of(t, &m, sides);
-    LC_TRY(lc__check_padding("random_crop", &m, sides, t->mode));
+    LC_TRY(lc__check_padding("random_crop", &m, sides, t->a.padding_mode));
     if (t->height > m.height + sides[1] + sides[3] || t->width > m.width + sides[0] + sides[2])
         return lc_fail(
             LC_ERR_SHAPE,
@@ -130,7 +128,7 @@ static void random_crop_reads(void *self, const lc_field *in, uint64_t key, lc_b
     lc_field out;
     lc__picture from;
     if (random_crop_describe(self, in, &out) < 0 || lc__picture_of("random_crop", in, &from) < 0) return;
-    *part = lc__window_reads(&from, window_of(t, &from, key), t->mode);
+    *part = lc__window_reads(&from, window_of(t, &from, key), t->a.padding_mode);
 }
 
 static lc_status random_crop_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
@@ -139,12 +137,12 @@ static lc_status random_crop_apply(void *self, const lc_field *in, const void *s
     (void)scratch;
     const random_crop *t = self;
     lc__picture from, to;
-    unsigned char element[8];
+    lc__fill fill;
     LC_TRY(lc__picture_of("random_crop", in, &from));
     LC_TRY(lc__picture_of("random_crop", out, &to));
-    LC_TRY(lc__element_of("random_crop", in->dtype, t->fill, element));
+    LC_TRY(lc__fill_of("random_crop", in, t->a.fill, &t->a.fill_color, &fill));
     const lc_box w = window_of(t, &from, key);
-    lc__padded_window(&from, src, &to, dst, w.top, w.left, t->mode, element, lc_dtype_size(in->dtype));
+    lc__padded_window(&from, src, &to, dst, w.top, w.left, t->a.padding_mode, &fill);
     return LC_OK;
 }
 
@@ -158,10 +156,10 @@ lc_status lc_transform_random_crop_with(int64_t height, int64_t width, lc_transf
 {
     LC__TAKE(a, lc_transform_random_crop, lc_transform_random_crop_args, args, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    random_crop t = {height, width, {0}, a.pad_if_needed, a.fill, a.padding_mode};
+    random_crop t = {height, width, {0}, a};
     *out = (lc_transform){0};
     LC_TRY(lc__check_size("random_crop", height, width));
-    LC_TRY(lc__check_padding_mode("random_crop", a.padding_mode));
+    LC_TRY(lc__check_padding_mode("random_crop", a.padding_mode, a.fill, &a.fill_color));
     if (a.padding.n != 0 && a.padding.n != 1 && a.padding.n != 2 && a.padding.n != 4)
         return lc_fail(LC_ERR_ARGUMENT, "random_crop: a padding of %d numbers; it has 1, 2 or 4", a.padding.n);
     for (int i = 0; i < 4 && a.padding.n; i++) {

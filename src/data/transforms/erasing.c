@@ -10,13 +10,13 @@ static lc_status erasing_describe(void *self, const lc_field *in, lc_field *out)
 {
     const lc_transform_random_erasing_args *a = self;
     lc__picture m;
-    unsigned char element[8];
+    lc__fill fill;
     *out = *in;
     LC_TRY(lc__picture_of("random_erasing", in, &m));
     if (a->random && in->dtype != LC_F32)
         return lc_fail(LC_ERR_DTYPE, "random_erasing: random values need f32, but field '%s' is %s", in->name,
                        lc_dtype_name(in->dtype));
-    return lc__element_of("random_erasing", in->dtype, a->value, element);
+    return lc__fill_of("random_erasing", in, a->value, &a->value_color, &fill);
 }
 
 /* Ten are tried; false: none was small enough. */
@@ -36,14 +36,16 @@ static bool find_area(const lc_transform_random_erasing_args *a, const lc__pictu
     return false;
 }
 
-static void erase_row(const lc_transform_random_erasing_args *a, char *row, size_t n, const unsigned char element[8],
-                      size_t size, uint64_t key)
+/* Normal numbers, f32. */
+static void fill_at_random(const lc__picture *m, char *data, const lc_box *r, uint64_t key)
 {
-    for (size_t i = 0; i < n; i++) {
-        float normal = 0;
-        if (a->random) normal = (float)lc_random_normal(key, i);
-        memcpy(row + i * size, a->random ? (const void *)&normal : element, size);
-    }
+    for (int64_t p = 0; p < m->planes; p++)
+        for (int64_t y = r->top; y < r->top + r->height; y++) {
+            const int64_t row = p * m->height + y;
+            float *at = (float *)(data + (size_t)(row * m->width + r->left) * m->pixel);
+            const size_t n = (size_t)r->width * m->pixel / sizeof *at;
+            for (size_t i = 0; i < n; i++) at[i] = (float)lc_random_normal(lc_random_key(key, (uint64_t)row), i);
+        }
 }
 
 static lc_status erasing_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
@@ -53,19 +55,15 @@ static lc_status erasing_apply(void *self, const lc_field *in, const void *src, 
     const lc_transform_random_erasing_args *a = self;
     lc__picture m;
     lc_box r;
-    unsigned char element[8];
-    const size_t size = lc_dtype_size(in->dtype);
+    lc__fill fill;
     LC_TRY(lc__picture_of("random_erasing", in, &m));
-    LC_TRY(lc__element_of("random_erasing", in->dtype, a->value, element));
+    LC_TRY(lc__fill_of("random_erasing", in, a->value, &a->value_color, &fill));
     memcpy(dst, src, lc_field_bytes(in));
     if (!(lc_random_uniform(key, 0) < a->p) || !find_area(a, &m, key, &r)) return LC_OK;
-    const uint64_t values = lc_random_key_name(key, "values");
-    for (int64_t p = 0; p < m.planes; p++)
-        for (int64_t y = r.top; y < r.top + r.height; y++) {
-            const int64_t row = p * m.height + y;
-            erase_row(a, (char *)dst + (size_t)(row * m.width + r.left) * m.pixel, (size_t)r.width * m.pixel / size,
-                      element, size, lc_random_key(values, (uint64_t)row));
-        }
+    if (a->random)
+        fill_at_random(&m, dst, &r, lc_random_key_name(key, "values"));
+    else
+        lc__fill_box(&m, dst, &r, &fill);
     return LC_OK;
 }
 
@@ -86,5 +84,8 @@ lc_status lc_transform_random_erasing_with(lc_transform *out, const lc_transform
     LC_TRY(lc__check_probability("random_erasing", a.p));
     LC_TRY(lc__check_range("random_erasing", "a scale", a.scale, 0, 1));
     LC_TRY(lc__check_range("random_erasing", "a ratio", a.ratio, 1e-6, 1e6));
+    LC_TRY(lc__check_color("random_erasing", a.value, &a.value_color));
+    if (a.random && a.value_color.n)
+        return lc_fail(LC_ERR_ARGUMENT, "random_erasing: values are random, or have a value_color, but not both");
     return lc__transform_make(&erasing_ops, &a, sizeof a, out);
 }

@@ -19,15 +19,6 @@ static int64_t source_of(int64_t i, int64_t n, lc_padding_mode mode)
     }
 }
 
-static void fill_constant(char *dst, size_t bytes, const unsigned char element[8], size_t size)
-{
-    static const unsigned char zeros[8];
-    if (!memcmp(element, zeros, size))
-        memset(dst, 0, bytes);
-    else
-        for (size_t i = 0; i < bytes; i += size) memcpy(dst + i, element, size);
-}
-
 /* Copies what the window has of `in`. */
 static void copy_window(const lc__picture *in, const char *src, const lc__picture *out, char *dst, int64_t top,
                         int64_t left)
@@ -45,13 +36,12 @@ static void copy_window(const lc__picture *in, const char *src, const lc__pictur
 }
 
 void lc__padded_window(const lc__picture *in, const char *src, const lc__picture *out, char *dst, int64_t top,
-                       int64_t left, lc_padding_mode mode, const unsigned char element[8], size_t element_size)
+                       int64_t left, lc_padding_mode mode, const lc__fill *fill)
 {
     const bool inside = top >= 0 && left >= 0 && top + out->height <= in->height && left + out->width <= in->width;
     const size_t pixel = out->pixel;
     if (inside || mode == LC_PAD_CONSTANT) {
-        if (!inside)
-            fill_constant(dst, (size_t)(out->planes * out->height * out->width) * pixel, element, element_size);
+        if (!inside) lc__fill_box(out, dst, &(lc_box){.height = out->height, .width = out->width}, fill);
         copy_window(in, src, out, dst, top, left);
         return;
     }
@@ -90,21 +80,20 @@ lc_status lc__check_padding(const char *who, const lc__picture *in, const int64_
 
 typedef struct pad {
     int64_t sides[4]; /* left, top, right, bottom */
-    double fill;
-    lc_padding_mode mode;
+    lc_transform_pad_args a;
 } pad;
 
 static lc_status pad_describe(void *self, const lc_field *in, lc_field *out)
 {
     const pad *t = self;
     lc__picture m;
-    unsigned char element[8];
+    lc__fill fill;
     *out = *in;
     LC_TRY(lc__picture_of("pad", in, &m));
-    LC_TRY(lc__check_padding("pad", &m, t->sides, t->mode));
+    LC_TRY(lc__check_padding("pad", &m, t->sides, t->a.padding_mode));
     lc__picture_resize(out, m.height ? m.height + t->sides[1] + t->sides[3] : 0,
                        m.width ? m.width + t->sides[0] + t->sides[2] : 0);
-    return lc__element_of("pad", in->dtype, t->fill, element);
+    return lc__fill_of("pad", in, t->a.fill, &t->a.fill_color, &fill);
 }
 
 static lc_status pad_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
@@ -113,11 +102,11 @@ static lc_status pad_apply(void *self, const lc_field *in, const void *src, cons
     (void)key, (void)scratch;
     const pad *t = self;
     lc__picture from, to;
-    unsigned char element[8];
+    lc__fill fill;
     LC_TRY(lc__picture_of("pad", in, &from));
     LC_TRY(lc__picture_of("pad", out, &to));
-    LC_TRY(lc__element_of("pad", in->dtype, t->fill, element));
-    lc__padded_window(&from, src, &to, dst, -t->sides[1], -t->sides[0], t->mode, element, lc_dtype_size(in->dtype));
+    LC_TRY(lc__fill_of("pad", in, t->a.fill, &t->a.fill_color, &fill));
+    lc__padded_window(&from, src, &to, dst, -t->sides[1], -t->sides[0], t->a.padding_mode, &fill);
     return LC_OK;
 }
 
@@ -132,12 +121,12 @@ lc_status lc_transform_pad_with(int64_t left, int64_t top, int64_t right, int64_
     LC__TAKE(a, lc_transform_pad, lc_transform_pad_args, args, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     const int64_t most = 1 << 20;
-    const pad t = {{left, top, right, bottom}, a.fill, a.padding_mode};
+    const pad t = {{left, top, right, bottom}, a};
     *out = (lc_transform){0};
     for (int i = 0; i < 4; i++)
         if (t.sides[i] < 0 || t.sides[i] > most)
             return lc_fail(LC_ERR_ARGUMENT, "pad by %lld, %lld, %lld, %lld: each must be between 0 and %lld",
                            (long long)left, (long long)top, (long long)right, (long long)bottom, (long long)most);
-    LC_TRY(lc__check_padding_mode("pad", a.padding_mode));
+    LC_TRY(lc__check_padding_mode("pad", a.padding_mode, a.fill, &a.fill_color));
     return lc__transform_make(&pad_ops, &t, sizeof t, out);
 }

@@ -3,6 +3,7 @@
  * torchvision's tables. */
 #include "data/transforms/policy.h"
 #include "data/transforms/transform.h"
+#include "data/transforms/warp.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +79,7 @@ static bool has_sign(lc__augment op)
 
 typedef struct chain {
     const args *a;
+    lc__warp how;
     lc__pixels at, turn[2]; /* the picture so far, and two places in turn */
     int n;
 } chain;
@@ -85,7 +87,7 @@ typedef struct chain {
 static void chain_run(chain *c, lc__augment op, double magnitude)
 {
     const lc__pixels *to = &c->turn[c->n++ % 2];
-    lc__augment_run(op, magnitude, c->a->interpolation, c->a->fill, &c->at, to);
+    lc__augment_run(op, magnitude, &c->how, &c->at, to);
     c->at = *to;
 }
 
@@ -132,10 +134,11 @@ static void run_trivial(chain *c, uint64_t key)
 
 static lc_status policy_describe(void *self, const lc_field *in, lc_field *out)
 {
-    (void)self;
+    const args *a = self;
     lc__picture m;
     *out = *in;
-    return lc__byte_picture_of("a policy of augmentation", in, 3, &m);
+    LC_TRY(lc__byte_picture_of("a policy of augmentation", in, 3, &m));
+    return lc__check_channels("a policy of augmentation", in, &a->fill_color);
 }
 
 static size_t policy_scratch(void *self, const lc_field *in)
@@ -147,7 +150,10 @@ static size_t policy_scratch(void *self, const lc_field *in)
 static lc_status policy_run(run_fn *run, const args *a, const lc_field *in, const void *src, void *dst, uint64_t key,
                             void *scratch)
 {
-    chain c = {.a = a, .at = lc__pixels_of(in, src), .turn = {lc__pixels_of(in, dst), lc__pixels_of(in, scratch)}};
+    chain c = {.a = a,
+               .how = lc__warp_of(a->interpolation, a->fill, &a->fill_color),
+               .at = lc__pixels_of(in, src),
+               .turn = {lc__pixels_of(in, dst), lc__pixels_of(in, scratch)}};
     run(&c, key);
     if (c.at.at != dst) memcpy(dst, c.at.at, lc_field_bytes(in));
     return LC_OK;
@@ -194,7 +200,7 @@ static lc_status make(const lc_transform_ops *ops, const args *a, lc_transform *
         return lc_fail(LC_ERR_ARGUMENT,
                        "%s: magnitude is %d; it must be from 0 to %d, one less than num_magnitude_bins", ops->name,
                        a->magnitude, a->num_magnitude_bins - 1);
-    LC_TRY(lc__check_warp(ops->name, a->interpolation, a->fill, true));
+    LC_TRY(lc__check_warp(ops->name, a->interpolation, a->fill, &a->fill_color, true));
     return lc__transform_make(ops, a, sizeof *a, out);
 }
 

@@ -3,7 +3,7 @@
 #ifndef LC_DATA_TRANSFORMS_POLICY_H
 #define LC_DATA_TRANSFORMS_POLICY_H
 
-#include "image/pixels.h"
+#include "image/warp.h"
 
 #include <lightc/transforms.h>
 
@@ -38,8 +38,9 @@ extern const lc__strength lc__strength_wide;
 /* Magnitude i of `bins`, evenly spaced from none to the most, with torchvision's bits. 0 for operations without one. */
 double lc__magnitude(lc__augment op, const lc__strength *s, int i, int bins);
 
-/* torchvision's operation of that name; `to` is not `from`, and has its size and layout. */
-void lc__augment_run(lc__augment op, double magnitude, lc_resample interpolation, double fill, const lc__pixels *from,
+/* torchvision's operation of that name, with the interpolation and the fill of `how`; `to` is not `from`, and has its
+ * size and layout. */
+void lc__augment_run(lc__augment op, double magnitude, const lc__warp *how, const lc__pixels *from,
                      const lc__pixels *to);
 
 #endif

@@ -6,15 +6,15 @@
 #include <math.h>
 #include <string.h>
 
-static void run_warp(lc__augment op, double magnitude, lc_resample interpolation, double fill, const lc__pixels *from,
+static void run_warp(lc__augment op, double magnitude, const lc__warp *how, const lc__pixels *from,
                      const lc__pixels *to)
 {
     static const double middle[2];
     const double degrees = atan(magnitude) * (180 / 3.14159265358979323846);
-    lc__warp w = lc__warp_of(interpolation, fill);
+    lc__warp w = *how;
     lc__affine a = {.scale = 1};
     if (op == LC__ROTATE) {
-        lc__rotate(from, magnitude, middle, &w, to);
+        lc__rotate(from, magnitude, middle, how, to);
         return;
     }
     if (op == LC__SHEAR_X) a.shear[0] = degrees;
@@ -42,13 +42,13 @@ static void run_table(lc__augment op, double magnitude, const lc__pixels *from, 
     lc__bytes_mapped(&t, from, to);
 }
 
-void lc__augment_run(lc__augment op, double magnitude, lc_resample interpolation, double fill, const lc__pixels *from,
+void lc__augment_run(lc__augment op, double magnitude, const lc__warp *how, const lc__pixels *from,
                      const lc__pixels *to)
 {
     if (op == LC__IDENTITY)
         lc__turn(0, from, to);
     else if (op <= LC__ROTATE)
-        run_warp(op, magnitude, interpolation, fill, from, to);
+        run_warp(op, magnitude, how, from, to);
     else if (op == LC__COLOR)
         lc__saturation(from, 1 + magnitude, to);
     else if (op == LC__SHARPNESS)

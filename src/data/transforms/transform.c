@@ -76,7 +76,8 @@ static bool fits(lc_dtype dtype, double value)
     return true;
 }
 
-lc_status lc__element_of(const char *who, lc_dtype dtype, double value, unsigned char element[8])
+/* One element of a field, from a number; an error if the type cannot hold it. */
+static lc_status element_of(const char *who, lc_dtype dtype, double value, unsigned char element[8])
 {
 #define ELEMENT(id, type)                                                                                              \
     case id: {                                                                                                         \
@@ -103,6 +104,37 @@ lc_status lc__element_of(const char *who, lc_dtype dtype, double value, unsigned
                    lc_dtype_name(dtype));
 }
 
+lc_status lc__fill_of(const char *who, const lc_field *f, double value, const lc_color *color, lc__fill *fill)
+{
+    *fill = (lc__fill){.n = color->n ? color->n : 1, .size = lc_dtype_size(f->dtype)};
+    LC_TRY(lc__check_channels(who, f, color));
+    for (int c = 0; c < fill->n; c++) LC_TRY(element_of(who, f->dtype, color->n ? color->of[c] : value, fill->of[c]));
+    return LC_OK;
+}
+
+/* n elements, of which the first is that of channel `first`; the next ones are those of the channels after it, of
+ * `channels`. */
+static void fill_row(char *row, int64_t n, const lc__fill *fill, int64_t first, int64_t channels)
+{
+    static const unsigned char zeros[8];
+    const unsigned char(*of)[8] = fill->of + (fill->n > 1 ? first : 0);
+    if (fill->n > 1 && channels > 1)
+        for (int64_t i = 0; i < n; i++) memcpy(row + (size_t)i * fill->size, of[i % channels], fill->size);
+    else if (!memcmp(of[0], zeros, fill->size))
+        memset(row, 0, (size_t)n * fill->size);
+    else
+        for (int64_t i = 0; i < n; i++) memcpy(row + (size_t)i * fill->size, of[0], fill->size);
+}
+
+void lc__fill_box(const lc__picture *m, char *data, const lc_box *box, const lc__fill *fill)
+{
+    const int64_t adjacent = m->planes > 1 ? 1 : m->channels;
+    for (int64_t p = 0; p < m->planes; p++)
+        for (int64_t y = box->top; y < box->top + box->height; y++)
+            fill_row(data + (size_t)((p * m->height + y) * m->width + box->left) * m->pixel, box->width * adjacent,
+                     fill, p, adjacent);
+}
+
 /* ---- arguments ---- */
 
 #define MOST_SIDE ((int64_t)1 << 24)
@@ -127,18 +159,48 @@ lc_status lc__check_size(const char *who, int64_t height, int64_t width)
                    (long long)height, (long long)width, (long long)MOST_SIDE);
 }
 
-lc_status lc__check_padding_mode(const char *who, lc_padding_mode mode)
+lc_status lc__check_color(const char *who, double value, const lc_color *color)
 {
-    if ((unsigned)mode <= LC_PAD_SYMMETRIC) return LC_OK;
-    return lc_fail(LC_ERR_ARGUMENT, "%s: unknown lc_padding_mode %d", who, (int)mode);
+    if (color->n < 0 || color->n > LC_MAX_COLOR)
+        return lc_fail(LC_ERR_ARGUMENT, "%s: a color of %d numbers is not possible; it has from 1 to %d", who, color->n,
+                       LC_MAX_COLOR);
+    if (!color->n || isnan(value) || value == 0.0) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "%s: give a color, or the number %g for all channels, but not both", who, value);
 }
 
-lc_status lc__check_warp(const char *who, lc_resample interpolation, double fill, bool optional)
+lc_status lc__check_channels(const char *who, const lc_field *f, const lc_color *color)
 {
+    const int64_t channels = f->ndim == 3 ? f->shape[0] : 1;
+    if (color->n < 2 || color->n == channels) return LC_OK;
+    return lc_fail(LC_ERR_SHAPE, "%s: a color of %d numbers does not fit field '%s' of %lld channel%s", who, color->n,
+                   f->name, (long long)channels, channels == 1 ? "" : "s");
+}
+
+lc_status lc__check_padding_mode(const char *who, lc_padding_mode mode, double fill, const lc_color *color)
+{
+    if ((unsigned)mode > LC_PAD_SYMMETRIC)
+        return lc_fail(LC_ERR_ARGUMENT, "%s: unknown lc_padding_mode %d", who, (int)mode);
+    if (color->n && mode != LC_PAD_CONSTANT)
+        return lc_fail(LC_ERR_ARGUMENT, "%s: only LC_PAD_CONSTANT has a fill_color", who);
+    return lc__check_color(who, fill, color);
+}
+
+static bool fits_byte(double v)
+{
+    return !isnan(v) && v >= 0 && v <= 255; /* comparing NaN may trap */
+}
+
+lc_status lc__check_warp(const char *who, lc_resample interpolation, double fill, const lc_color *color, bool optional)
+{
+    LC_TRY(lc__check_color(who, fill, color));
     if (interpolation != LC_RESAMPLE_NEAREST && interpolation != LC_RESAMPLE_BILINEAR)
         return lc_fail(LC_ERR_ARGUMENT,
                        "%s: the interpolation must be LC_RESAMPLE_NEAREST or LC_RESAMPLE_BILINEAR, not %d", who,
                        (int)interpolation);
-    if (isnan(fill) ? optional : fill >= 0 && fill <= 255) return LC_OK; /* comparing NaN may trap */
+    for (int c = 0; c < color->n; c++)
+        if (!fits_byte(color->of[c]))
+            return lc_fail(LC_ERR_ARGUMENT, "%s: a fill_color with %g is not possible; each must be from 0 to 255", who,
+                           color->of[c]);
+    if (isnan(fill) ? optional : fits_byte(fill)) return LC_OK;
     return lc_fail(LC_ERR_ARGUMENT, "%s: a fill of %g is not possible; it must be from 0 to 255", who, fill);
 }

@@ -27,8 +27,20 @@ lc_status lc__byte_picture_of(const char *who, const lc_field *f, int channels, 
 void lc__picture_resize(lc_field *f, int64_t height, int64_t width);
 /* The pixels of a field of bytes. */
 lc__pixels lc__pixels_of(const lc_field *f, const void *data);
-/* One element of a field, from a number; an error if the type cannot hold it. */
-lc_status lc__element_of(const char *who, lc_dtype dtype, double value, unsigned char element[8]) LC_MUST_USE;
+
+/* What pixels are filled with: an element for each channel, or one for all. */
+typedef struct lc__fill {
+    int n;
+    size_t size; /* bytes of an element */
+    unsigned char of[LC_MAX_COLOR][8];
+} lc__fill;
+
+/* `color`, or `value` if there is none, as elements of a picture; an error if its type cannot hold them, or it has
+ * another number of channels. */
+lc_status lc__fill_of(const char *who, const lc_field *f, double value, const lc_color *color,
+                      lc__fill *fill) LC_MUST_USE;
+/* Fills a part of a picture. */
+void lc__fill_box(const lc__picture *m, char *data, const lc_box *box, const lc__fill *fill);
 
 /* ---- arguments ---- */
 
@@ -36,9 +48,15 @@ lc_status lc__check_probability(const char *who, double p) LC_MUST_USE;
 /* Both ends are from `least` to `most`, in their order. */
 lc_status lc__check_range(const char *who, const char *what, lc_range r, double least, double most) LC_MUST_USE;
 lc_status lc__check_size(const char *who, int64_t height, int64_t width) LC_MUST_USE;
-lc_status lc__check_padding_mode(const char *who, lc_padding_mode mode) LC_MUST_USE;
-/* Nearest or bilinear, and a fill that a byte can hold; LC_NOT_GIVEN is one too if `optional`. */
-lc_status lc__check_warp(const char *who, lc_resample interpolation, double fill, bool optional) LC_MUST_USE;
+/* With the constant, which may only be a color if the mode has one. */
+lc_status lc__check_padding_mode(const char *who, lc_padding_mode mode, double fill, const lc_color *color) LC_MUST_USE;
+/* A color, or a number for all channels, but not both. */
+lc_status lc__check_color(const char *who, double value, const lc_color *color) LC_MUST_USE;
+/* Whether `color` has one number, or as many as the picture of field `f` has channels. */
+lc_status lc__check_channels(const char *who, const lc_field *f, const lc_color *color) LC_MUST_USE;
+/* Nearest or bilinear, and a fill that bytes can hold; LC_NOT_GIVEN is one too if `optional`. */
+lc_status lc__check_warp(const char *who, lc_resample interpolation, double fill, const lc_color *color,
+                         bool optional) LC_MUST_USE;
 
 /* ---- random numbers ---- */
 
@@ -50,9 +68,9 @@ static inline double lc__draw(uint64_t key, uint64_t i, lc_range r)
 /* ---- pad.c ---- */
 
 /* The part of `in` under a window of `out`'s size at (top, left). The window may extend beyond `in`, or be outside of
- * it: `mode` says which pixels it has there, and `element` is the constant. */
+ * it: `mode` says which pixels it has there, and `fill` is the constant. */
 void lc__padded_window(const lc__picture *in, const char *src, const lc__picture *out, char *dst, int64_t top,
-                       int64_t left, lc_padding_mode mode, const unsigned char element[8], size_t element_size);
+                       int64_t left, lc_padding_mode mode, const lc__fill *fill);
 /* The part of `in` that a window is made of, of at least one pixel. */
 lc_box lc__window_reads(const lc__picture *in, lc_box window, lc_padding_mode mode);
 /* Whether a picture is large enough to be padded so far with `mode`. */

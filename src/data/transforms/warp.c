@@ -23,19 +23,19 @@ void lc__rotate(const lc__pixels *from, double angle, const double center[2], co
     lc__warp_run(&w, from, to);
 }
 
-lc__warp lc__warp_of(lc_resample interpolation, double fill)
+lc__warp lc__warp_of(lc_resample interpolation, double fill, const lc_color *color)
 {
-    return (lc__warp){.bilinear = interpolation == LC_RESAMPLE_BILINEAR,
-                      .filled = !isnan(fill),
-                      .fill = isnan(fill) ? 0 : (float)fill};
+    lc__warp w = {.bilinear = interpolation == LC_RESAMPLE_BILINEAR, .fills = color->n ? color->n : !isnan(fill)};
+    for (int c = 0; c < w.fills; c++) w.fill[c] = (float)(color->n ? color->of[c] : fill);
+    return w;
 }
 
-static lc_status warp_describe(void *self, const lc_field *in, lc_field *out)
+static lc_status describe(const char *who, const lc_color *color, const lc_field *in, lc_field *out)
 {
-    (void)self;
     lc__picture m;
     *out = *in;
-    return lc__byte_picture_of("warping", in, 0, &m);
+    LC_TRY(lc__byte_picture_of(who, in, 0, &m));
+    return lc__check_channels(who, in, color);
 }
 
 /* A center from the upper left corner, or none, as one from the middle. */
@@ -58,13 +58,18 @@ typedef struct rotation {
     lc_transform_random_rotation_args a;
 } rotation;
 
+static lc_status rotation_describe(void *self, const lc_field *in, lc_field *out)
+{
+    return describe("random_rotation", &((const rotation *)self)->a.fill_color, in, out);
+}
+
 static lc_status rotation_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
                                 uint64_t key, void *scratch)
 {
     (void)scratch;
     const rotation *t = self;
     const lc__pixels from = lc__pixels_of(in, src), to = lc__pixels_of(out, dst);
-    const lc__warp how = lc__warp_of(t->a.interpolation, t->a.fill);
+    const lc__warp how = lc__warp_of(t->a.interpolation, t->a.fill, &t->a.fill_color);
     double center[2];
     center_of(t->a.center_x, t->a.center_y, &from, center);
     lc__rotate(&from, lc__draw(key, 0, t->degrees), center, &how, &to);
@@ -72,7 +77,7 @@ static lc_status rotation_apply(void *self, const lc_field *in, const void *src,
 }
 
 static const lc_transform_ops rotation_ops = {
-    LC_TRANSFORM_OPS_INIT, .name = "random_rotation",     .describe = warp_describe, .apply = rotation_apply,
+    LC_TRANSFORM_OPS_INIT, .name = "random_rotation",     .describe = rotation_describe, .apply = rotation_apply,
     .free = free,          .self_size = sizeof(rotation),
 };
 
@@ -84,7 +89,7 @@ lc_status lc_transform_random_rotation_with(lc_range degrees, lc_transform *out,
     const rotation t = {degrees, a};
     *out = (lc_transform){0};
     LC_TRY(lc__check_range("random_rotation", "an angle", degrees, -1e6, 1e6));
-    LC_TRY(lc__check_warp("random_rotation", a.interpolation, a.fill, false));
+    LC_TRY(lc__check_warp("random_rotation", a.interpolation, a.fill, &a.fill_color, false));
     LC_TRY(check_center("random_rotation", a.center_x, a.center_y));
     return lc__transform_make(&rotation_ops, &t, sizeof t, out);
 }
@@ -96,6 +101,11 @@ typedef struct affine {
     lc_transform_random_affine_args a;
 } affine;
 
+static lc_status affine_describe(void *self, const lc_field *in, lc_field *out)
+{
+    return describe("random_affine", &((const affine *)self)->a.fill_color, in, out);
+}
+
 static lc_status affine_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
                               uint64_t key, void *scratch)
 {
@@ -104,7 +114,7 @@ static lc_status affine_apply(void *self, const lc_field *in, const void *src, c
     const lc_transform_random_affine_args *a = &t->a;
     const lc__pixels from = lc__pixels_of(in, src), to = lc__pixels_of(out, dst);
     const double dx = a->translate_x * (double)from.width, dy = a->translate_y * (double)from.height;
-    lc__warp w = lc__warp_of(a->interpolation, a->fill);
+    lc__warp w = lc__warp_of(a->interpolation, a->fill, &a->fill_color);
     lc__affine of = {
         .angle = lc__draw(key, 0, t->degrees),
         .translate = {nearbyint(lc__draw(key, 1, LC_RANGE(-dx, dx))), nearbyint(lc__draw(key, 2, LC_RANGE(-dy, dy)))},
@@ -117,7 +127,7 @@ static lc_status affine_apply(void *self, const lc_field *in, const void *src, c
 }
 
 static const lc_transform_ops affine_ops = {
-    LC_TRANSFORM_OPS_INIT, .name = "random_affine",     .describe = warp_describe, .apply = affine_apply,
+    LC_TRANSFORM_OPS_INIT, .name = "random_affine",     .describe = affine_describe, .apply = affine_apply,
     .free = free,          .self_size = sizeof(affine),
 };
 
@@ -134,7 +144,7 @@ lc_status lc_transform_random_affine_with(lc_range degrees, lc_transform *out,
     LC_TRY(lc__check_range("random_affine", "a scale", a.scale, 1e-6, 1e6));
     LC_TRY(lc__check_range("random_affine", "a shear", a.shear_x, -89, 89));
     LC_TRY(lc__check_range("random_affine", "a shear", a.shear_y, -89, 89));
-    LC_TRY(lc__check_warp("random_affine", a.interpolation, a.fill, false));
+    LC_TRY(lc__check_warp("random_affine", a.interpolation, a.fill, &a.fill_color, false));
     LC_TRY(check_center("random_affine", a.center_x, a.center_y));
     return lc__transform_make(&affine_ops, &t, sizeof t, out);
 }
@@ -158,13 +168,19 @@ static void corners_of(const lc__pixels *p, double distortion, uint64_t key, dou
     }
 }
 
+static lc_status perspective_describe(void *self, const lc_field *in, lc_field *out)
+{
+    const lc_transform_random_perspective_args *a = self;
+    return describe("random_perspective", &a->fill_color, in, out);
+}
+
 static lc_status perspective_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
                                    uint64_t key, void *scratch)
 {
     (void)scratch;
     const lc_transform_random_perspective_args *a = self;
     const lc__pixels from = lc__pixels_of(in, src), to = lc__pixels_of(out, dst);
-    lc__warp w = lc__warp_of(a->interpolation, a->fill);
+    lc__warp w = lc__warp_of(a->interpolation, a->fill, &a->fill_color);
     double corners[4][2], moved[4][2];
     corners_of(&from, a->distortion_scale, key, corners, moved);
     if (lc_random_uniform(key, 0) < a->p && lc__warp_perspective(&w, corners, moved, from.height, from.width))
@@ -177,7 +193,7 @@ static lc_status perspective_apply(void *self, const lc_field *in, const void *s
 static const lc_transform_ops perspective_ops = {
     LC_TRANSFORM_OPS_INIT,
     .name = "random_perspective",
-    .describe = warp_describe,
+    .describe = perspective_describe,
     .apply = perspective_apply,
     .free = free,
     .self_size = sizeof(lc_transform_random_perspective_args),
@@ -191,6 +207,6 @@ lc_status lc_transform_random_perspective_with(lc_transform *out, const lc_trans
     LC_TRY(lc__check_probability("random_perspective", a.p));
     LC_TRY(
         lc__check_range("random_perspective", "a distortion", LC_RANGE(a.distortion_scale, a.distortion_scale), 0, 1));
-    LC_TRY(lc__check_warp("random_perspective", a.interpolation, a.fill, false));
+    LC_TRY(lc__check_warp("random_perspective", a.interpolation, a.fill, &a.fill_color, false));
     return lc__transform_make(&perspective_ops, &a, sizeof a, out);
 }

@@ -153,6 +153,100 @@ TEST(the_key_decides_in_both_layouts)
     }
 }
 
+/* ---- colors that fill ---- */
+
+typedef lc_status fill_fn(lc_transform *t, double fill, lc_color color);
+
+static lc_status fill_pad(lc_transform *t, double fill, lc_color color)
+{
+    return lc_transform_pad(2, 3, 4, 1, t, .fill = fill, .fill_color = color);
+}
+
+static lc_status fill_crop(lc_transform *t, double fill, lc_color color)
+{
+    return lc_transform_random_crop(H + 5, 9, t, .pad_if_needed = true, .fill = fill, .fill_color = color);
+}
+
+static lc_status fill_rotation(lc_transform *t, double fill, lc_color color)
+{
+    return lc_transform_random_rotation(LC_RANGE(-90, 90), t, .fill = fill, .fill_color = color);
+}
+
+static lc_status fill_affine(lc_transform *t, double fill, lc_color color)
+{
+    return lc_transform_random_affine(LC_RANGE(-90, 90), t, .interpolation = LC_RESAMPLE_BILINEAR, .fill = fill,
+                                      .fill_color = color);
+}
+
+static lc_status fill_perspective(lc_transform *t, double fill, lc_color color)
+{
+    return lc_transform_random_perspective(t, .fill = fill, .fill_color = color);
+}
+
+static lc_status fill_erasing(lc_transform *t, double fill, lc_color color)
+{
+    return lc_transform_random_erasing(t, .value = fill, .value_color = color);
+}
+
+/* The chains of this policy mix no channels after they have filled. */
+static lc_status fill_auto(lc_transform *t, double fill, lc_color color)
+{
+    return lc_transform_auto_augment(t, .policy = LC_AUTO_AUGMENT_SVHN, .fill = fill, .fill_color = color);
+}
+
+static lc_status fill_rand(lc_transform *t, double fill, lc_color color)
+{
+    return lc_transform_rand_augment(t, .num_ops = 1, .interpolation = LC_RESAMPLE_BILINEAR, .fill = fill,
+                                     .fill_color = color);
+}
+
+static lc_status fill_trivial(lc_transform *t, double fill, lc_color color)
+{
+    return lc_transform_trivial_augment_wide(t, .fill = fill, .fill_color = color);
+}
+
+/* A picture with the key, planar whatever the layout; returns the bytes of a plane. */
+static size_t filled(fill_fn *make, lc_layout layout, uint64_t key, double fill, lc_color color, uint8_t *planes)
+{
+    static uint8_t chw[N], hwc[N], out[4 * N];
+    lc_transform t;
+    draw(chw, hwc);
+    CHECK_OK(make(&t, fill, color));
+    lc_dataset *d = picture(layout, layout == LC_ROW_MAJOR ? chw : hwc, t);
+    const size_t bytes = lc_field_bytes(&lc_dataset_spec(d)->fields[0]), plane = bytes / C;
+    CHECK(bytes <= sizeof out);
+    CHECK_OK(lc_dataset_read(d, 0, key, (void *[]){out}));
+    for (size_t i = 0; i < bytes; i++) planes[i] = layout == LC_ROW_MAJOR ? out[i] : out[i % plane * C + i / plane];
+    lc_dataset_unref(d);
+    return plane;
+}
+
+TEST(a_color_fills_each_channel_as_its_number_does)
+{
+    static fill_fn *const makers_of_fill[] = {fill_pad,     fill_crop, fill_rotation, fill_affine, fill_perspective,
+                                              fill_erasing, fill_auto, fill_rand,     fill_trivial};
+    static uint8_t color[4 * N], one[4 * N];
+    const lc_color numbers = LC_COLOR(9, 200, 121), first = LC_COLOR(9), none = {0};
+    for (size_t m = 0; m < sizeof makers_of_fill / sizeof *makers_of_fill; m++) {
+        int differ = 0;
+        for (uint64_t key = 0; key < 40; key++)
+            for (lc_layout layout = LC_ROW_MAJOR; layout <= LC_CHANNELS_LAST; layout++) {
+                const size_t plane = filled(makers_of_fill[m], layout, key, 0, numbers, color);
+                for (size_t c = 0; c < C; c++) {
+                    CHECK_EQ(filled(makers_of_fill[m], layout, key, numbers.of[c], none, one), plane);
+                    if (memcmp(color + c * plane, one + c * plane, plane) != 0)
+                        TEST_FAIL("filler %d, layout %d, key %d: channel %d differs", (int)m, (int)layout, (int)key,
+                                  (int)c);
+                    differ += c == 0 && memcmp(color + plane, one + plane, plane) != 0;
+                }
+                filled(makers_of_fill[m], layout, key, 9, none, color);
+                filled(makers_of_fill[m], layout, key, 0, first, one);
+                CHECK(!memcmp(color, one, C * plane));
+            }
+        if (differ < 10) TEST_FAIL("filler %d fills only %d pictures", (int)m, differ);
+    }
+}
+
 TEST(parts_that_are_drawn_have_the_size_and_shape_asked_for)
 {
     double area = 0, aspect = 0;
@@ -342,6 +436,7 @@ TEST(arguments_that_make_no_sense)
 {
     lc_transform t;
     const double nan = LC_NOT_GIVEN;
+    const lc_color many = {.n = LC_MAX_COLOR + 1};
 #define REFUSED(...) CHECK_STATUS(__VA_ARGS__, LC_ERR_ARGUMENT)
     REFUSED(lc_transform_resize(&t));
     REFUSED(lc_transform_resize(&t, .height = 3));
@@ -384,6 +479,13 @@ TEST(arguments_that_make_no_sense)
     REFUSED(lc_transform_rand_augment(&t, .num_ops = -1));
     REFUSED(lc_transform_trivial_augment_wide(&t, .num_magnitude_bins = 1));
     REFUSED(lc_transform_trivial_augment_wide(&t, .fill = -1));
+    REFUSED(lc_transform_pad(1, 1, 1, 1, &t, .fill = 2, .fill_color = LC_COLOR(1, 2, 3)));
+    REFUSED(lc_transform_pad(1, 1, 1, 1, &t, .fill_color = LC_COLOR(1), .padding_mode = LC_PAD_EDGE));
+    REFUSED(lc_transform_random_crop(3, 3, &t, .fill_color = many));
+    REFUSED(lc_transform_random_rotation(LC_RANGE(-5, 5), &t, .fill_color = LC_COLOR(1, 2, 256)));
+    REFUSED(lc_transform_random_perspective(&t, .fill_color = LC_COLOR(1, nan, 3)));
+    REFUSED(lc_transform_random_erasing(&t, .random = true, .value_color = LC_COLOR(1)));
+    REFUSED(lc_transform_rand_augment(&t, .fill = 1, .fill_color = LC_COLOR(1)));
     REFUSED(lc_transform_to_layout((lc_layout)7, &t));
     CHECK_STATUS(lc_transform_to_dtype((lc_dtype)77, &t), LC_ERR_DTYPE);
     CHECK(!t.ops);
@@ -420,6 +522,14 @@ TEST(fields_that_do_not_fit)
     refused_on(LC_I32, 3, 9, t, LC_ERR_ARGUMENT, "4e+09 does not fit into i32");
     CHECK_OK(lc_transform_pad(1, 0, 0, 0, &t, .fill = -0x1p64));
     refused_on(LC_I64, 3, 9, t, LC_ERR_ARGUMENT, "does not fit into i64");
+    CHECK_OK(lc_transform_pad(1, 0, 0, 0, &t, .fill_color = LC_COLOR(1, 300, 2)));
+    refused_on(LC_U8, 3, 9, t, LC_ERR_ARGUMENT, "300 does not fit into u8");
+    CHECK_OK(lc_transform_random_erasing(&t, .value_color = LC_COLOR(1, 2)));
+    refused_on(LC_F32, 3, 9, t, LC_ERR_SHAPE, "a color of 2 numbers does not fit field 'x' of 3 channels");
+    CHECK_OK(lc_transform_random_affine(LC_RANGE(-5, 5), &t, .fill_color = LC_COLOR(1, 2)));
+    refused_on(LC_U8, 1, 9, t, LC_ERR_SHAPE, "does not fit field 'x' of 1 channel");
+    CHECK_OK(lc_transform_auto_augment(&t, .fill_color = LC_COLOR(1, 2)));
+    refused_on(LC_U8, 3, 9, t, LC_ERR_SHAPE, "a color of 2 numbers");
     CHECK_OK(lc_transform_random_erasing(&t, .value = NAN));
     refused_on(LC_I64, 3, 9, t, LC_ERR_ARGUMENT, "nan does not fit into i64");
     CHECK_OK(lc_transform_random_crop(20, 4, &t, .padding = LC_DIMS(1)));

@@ -188,6 +188,8 @@ TEST(crops_pads_and_flips)
         CHECK_OK(lc_transform_pad(3, 5, 7, 2, &t, .fill = 9, .padding_mode = (lc_padding_mode)mode));
         check(named("pad %s", modes[mode]), "source", t);
     }
+    CHECK_OK(lc_transform_pad(3, 5, 7, 2, &t, .fill_color = LC_COLOR(250, 3, 120.6)));
+    check("pad color", "source", t);
     CHECK_OK(lc_transform_horizontal_flip(1, &t));
     check("horizontal_flip", "source", t);
     CHECK_OK(lc_transform_vertical_flip(1, &t));
@@ -209,6 +211,9 @@ TEST(rotation)
             CHECK_OK(lc_transform_random_rotation(r, &t, .interpolation = mode, .fill = 77));
             check(named("rotate %s %g fill", resamples[mode], angles[i]), "source", t);
         }
+        CHECK_OK(lc_transform_random_rotation(LC_RANGE(31, 31), &t, .interpolation = mode,
+                                              .fill_color = LC_COLOR(250, 3, 120.6)));
+        check(named("rotate %s color", resamples[mode]), "source", t);
         CHECK_OK(
             lc_transform_random_rotation(LC_RANGE(31, 31), &t, .interpolation = mode, .center_x = 5, .center_y = 8));
         check(named("rotate %s center", resamples[mode]), "source", t);
@@ -233,7 +238,7 @@ TEST(affine_and_perspective)
         const lc__affine a = {23, {4, -3}, 1.3, {11, -7}, {0, 0}},
                          around = {-8, {0, 0}, 0.7, {5, 0}, {9 - 20.5, 2 - 15}};
         const char *name = named(i < 2 ? "affine %s" : i < 4 ? "affine %s center" : "perspective %s", resamples[mode]);
-        lc__warp w = lc__warp_of(mode, i == 2 || i == 3 ? 30 : 0);
+        lc__warp w = lc__warp_of(mode, i == 2 || i == 3 ? 30 : 0, &(lc_color){0});
         if (i < 4) lc__warp_affine(&w, i < 2 ? &a : &around, 30, 41);
         if (i >= 4) CHECK(lc__warp_perspective(&w, corners, moved, 30, 41));
         read_recorded(name, &want);
@@ -247,6 +252,12 @@ TEST(affine_and_perspective)
     CHECK_OK(lc_transform_random_affine(LC_RANGE(-8, -8), &t, .scale = LC_RANGE(0.7, 0.7), .shear_x = LC_RANGE(5, 5),
                                         .center_x = 9, .center_y = 2, .fill = 30));
     check("affine nearest center", "source", t);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(lc_transform_random_affine(LC_RANGE(-8, -8), &t, .scale = LC_RANGE(0.7, 0.7),
+                                            .shear_x = LC_RANGE(5, 5), .interpolation = warps[i],
+                                            .fill_color = LC_COLOR(250, 3, 120.6)));
+        check(named("affine %s color", resamples[warps[i]]), "source", t);
+    }
 }
 
 TEST(colors)
@@ -299,7 +310,8 @@ static void check_augment(const char *name, const char *source, lc__augment op, 
     read_recorded(name, &want);
     prepare(&want, &got);
     const lc__pixels in = {30, 41, 3, true, from.of.u8, 41}, to = {30, 41, 3, true, got.of.u8, 41};
-    lc__augment_run(op, magnitude, LC_RESAMPLE_NEAREST, LC_NOT_GIVEN, &in, &to);
+    const lc__warp how = lc__warp_of(LC_RESAMPLE_NEAREST, LC_NOT_GIVEN, &(lc_color){0});
+    lc__augment_run(op, magnitude, &how, &in, &to);
     compare(name, LC_ROW_MAJOR, &got, &want);
 }
 
