@@ -101,10 +101,10 @@ static void show_targets(const lc_dataset *d)
     if ((uint64_t)most - (uint64_t)least >= MOST_TARGETS) return;
     int64_t counts[MOST_TARGETS] = {0};
     for (int64_t i = 0; i < n; i++) counts[lc_image_target(d, i) - least]++;
-    for (int64_t t = least; t <= most; t++) {
-        const char *name = lc_image_class(d, t);
-        printf("  %lld%s%s: %lld\n", (long long)t, name ? " " : "", name ? SHOWN(name) : "",
-               (long long)counts[t - least]);
+    for (int64_t i = 0; i <= most - least; i++) { /* no target is beyond INT64_MAX */
+        const char *name = lc_image_class(d, least + i);
+        printf("  %lld%s%s: %lld\n", (long long)(least + i), name ? " " : "", name ? SHOWN(name) : "",
+               (long long)counts[i]);
     }
 }
 

@@ -80,6 +80,10 @@ echo -9223372036854775808 >1.cls; echo 0 >2.cls; echo 9223372036854775807 >3.cls
 tar cf far.tar 1.png 1.cls 2.png 2.cls 3.png 3.cls
 check "data show of targets that are far apart" run data show far.tar
 check "says from where to where" says '^targets from -9223372036854775808 to 9223372036854775807$'
+tar cf most.tar 3.png 3.cls
+"$bin/lightc" data show most.tar 2>err | head -n 5 >out
+check "data show of the largest target ends" [ "$(wc -l <out)" = 4 ]
+check "and counts it" says '^  9223372036854775807: 1$'
 check "packing over shards is an error" ends_with 1 data pack photos shards
 check "that names the first" complains 'shards-000000.tar exists'
 check "data pack without a prefix is wrong usage" ends_with 2 data pack photos
