@@ -272,17 +272,18 @@ LC_API lc_status lc_transform_trivial_augment_wide_with(lc_transform *out,
 
 /* ============================================== on the device ================================================= */
 
-/* These are operators of a step: call them in on_after_batch_transfer or training_step. Gradients stop at them. `keys`
- * [B] is the field that lc_dataset_keys adds, on which the random numbers depend: they are the same for any number of
- * workers and ranks, and after a resume. */
+/* These are operators of a step: call them in on_after_batch_transfer or training_step. `keys` [B] is the field that
+ * lc_dataset_keys adds, on which the random numbers depend: they are the same for any number of workers and ranks, and
+ * after a resume. */
 
 /* Each sample of x [B,...] transformed; with the same key, apply of the loader gives the same result. `t` is not needed
- * afterwards. Not all can be recorded: lc_transform_ops.self_size. */
+ * afterwards. Gradients stop here. Not all can be recorded: lc_transform_ops.self_size. */
 LC_API lc_tensor *lc_transform_batch_at(const lc_transform *t, lc_tensor *x, lc_tensor *keys, lc_site site);
 #define lc_transform_batch(t, x, keys) lc_transform_batch_at((t), (x), (keys), LC_HERE)
 /* As lc_dataloader_args.mix: replaces *x, f32 [B,...], and *y, f32 [B,classes] of probabilities. One proportion is
  * drawn for the batch, and each sample is mixed with the one before it. With several ranks that is the rank's share of
- * a batch, where the loader mixes the whole. */
+ * a batch, where the loader mixes the whole. Call it in on_after_batch_transfer: with `deterministic` or several
+ * devices training_step has a piece of the batch, and the only sample of a piece would be mixed with itself. */
 LC_API void lc_mix_batch_at(lc_tensor **x, lc_tensor **y, lc_tensor *keys, lc_mix mix, double alpha, lc_site site);
 #define lc_mix_batch(x, y, keys, mix, alpha) lc_mix_batch_at((x), (y), (keys), (mix), (alpha), LC_HERE)
 
