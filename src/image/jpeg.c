@@ -40,6 +40,13 @@ static lc_status report(const run *r)
         return lc_fail(LC_ERR_MEMORY, "out of memory: %s is decoded", r->file->name);
     case JERR_INPUT_EOF:
         return lc_fail(LC_ERR_FORMAT, "%s ends early: the JPEG file is truncated", r->file->name);
+    case JERR_ARITH_NOTIMPL:
+    case JERR_BAD_PRECISION:
+    case JERR_CONVERSION_NOTIMPL:
+    case JERR_SOF_UNSUPPORTED:
+        return lc_fail(LC_ERR_FORMAT,
+                       "%s: libjpeg does not read this kind of JPEG file (%s); convert it to a usual one, of 8 bits",
+                       r->file->name, text);
     default:
         return lc_fail(LC_ERR_FORMAT, "%s: the JPEG data are corrupt: %s", r->file->name, text);
     }

@@ -353,6 +353,20 @@ TEST(other_formats_are_named)
     refuse("hello", 5, "JPEG, PNG and WebP");
 }
 
+/* Whole files that libjpeg does not decode: of 12 bits, and lossless ones. */
+TEST(kinds_of_jpeg_that_are_not_read)
+{
+    if (!LIGHTC_HAVE_JPEG) SKIP("built without libjpeg");
+    bytes file = read_picture_file("color420.jpg", "");
+    uint8_t *frame = file.data;
+    while (frame[0] != 0xFF || frame[1] != 0xC0) frame++;
+    frame[4] = 12;
+    refuse(file.data, file.n, "does not read this kind of JPEG file (Unsupported JPEG data precision 12)");
+    frame[4] = 8, frame[1] = 0xC3;
+    refuse(file.data, file.n, "does not read this kind of JPEG file");
+    bytes_free(&file);
+}
+
 /* Each file cut anywhere: an error, or the whole picture if only its end is missing; never a part. */
 static void cut_anywhere(const char *name, size_t may_miss)
 {
