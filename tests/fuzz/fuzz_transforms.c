@@ -44,6 +44,7 @@ static lc_status draw_size(input *in, int kind, lc_transform *t)
     const int64_t h = byte(in) % 40, w = byte(in) % 40;
     const lc_resample mode = (lc_resample)(byte(in) % 5);
     const lc_padding_mode pad = (lc_padding_mode)(byte(in) % 5);
+    const lc_color c = color(in);
     switch (kind) {
     case 0:
         return lc_transform_resize(t, .height = h, .width = w, .interpolation = mode, .antialias = byte(in) % 2);
@@ -52,8 +53,8 @@ static lc_status draw_size(input *in, int kind, lc_transform *t)
     case 2:
         return lc_transform_center_crop(h, w, t);
     case 3:
-        return lc_transform_pad(h % 8, w % 8, byte(in) % 8, byte(in) % 8, t, .padding_mode = pad, .fill = byte(in),
-                                .fill_color = color(in));
+        return lc_transform_pad(h % 8, w % 8, byte(in) % 8, byte(in) % 8, t, .padding_mode = pad,
+                                .fill = c.n ? 0 : byte(in), .fill_color = c);
     case 4:
         return lc_transform_random_crop(h, w, t, .padding = LC_DIMS(byte(in) % 6, byte(in) % 6), .padding_mode = pad,
                                         .pad_if_needed = byte(in) % 2);
@@ -88,6 +89,7 @@ static lc_status draw_place(input *in, int kind, lc_transform *t)
 static lc_status draw_color(input *in, int kind, lc_transform *t)
 {
     const lc_range r = range(in);
+    const lc_color c = color(in);
     switch (kind) {
     case 0:
         return lc_transform_color_jitter(t, .brightness = r, .contrast = range(in), .saturation = range(in),
@@ -97,8 +99,8 @@ static lc_status draw_color(input *in, int kind, lc_transform *t)
     case 2:
         return lc_transform_gaussian_blur(byte(in) % 16, byte(in) % 16, t, .sigma = r);
     case 3:
-        return lc_transform_random_erasing(t, .p = number(in), .scale = r, .ratio = range(in), .value = byte(in) % 2,
-                                           .value_color = color(in));
+        return lc_transform_random_erasing(t, .p = number(in), .scale = r, .ratio = range(in),
+                                           .value = c.n ? 0 : byte(in), .value_color = c);
     case 4:
         return lc_transform_to_layout((lc_layout)(byte(in) % 3), t);
     default:
