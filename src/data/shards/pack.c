@@ -181,6 +181,9 @@ lc_status lc_image_shards_pack_with(const char *dir, const char *prefix, int64_t
     if (a.samples < 1 || a.bytes < 1)
         return lc_fail(LC_ERR_ARGUMENT, "shards of %lld samples and %lld bytes are not possible; both are at least 1",
                        (long long)a.samples, (long long)a.bytes);
+    if (!*lc__path_base(prefix))
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "the prefix \"%s\" has no name that shards could begin with, as in shards/train", prefix);
     /* A size, so that no picture is opened to find one. */
     LC_TRY(lc_image_folder_new(dir, &d, .height = 1, .width = 1, .allow_empty = a.allow_empty));
     packer p = {.dir = dir, .prefix = prefix, .a = a, .fd = -1};

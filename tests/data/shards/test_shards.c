@@ -454,6 +454,8 @@ TEST(a_folder_is_packed)
     CHECK_OK(lc_image_shards_pack(in_root("in"), in_root("no/such/x"), &n));
     CHECK(access(in_root("no/such/x-000000.tar"), F_OK) == 0);
     CHECK_STATUS(lc_image_shards_pack(in_root("in"), in_root("x"), &n, .samples = 0), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_image_shards_pack(in_root("in"), in_root("out/"), &n), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "has no name");
     CHECK_STATUS(lc_image_shards_pack(in_root("none"), in_root("x"), &n), LC_ERR_NOT_FOUND);
     lc_dataset_unref(folder);
 }
