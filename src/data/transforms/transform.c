@@ -2,6 +2,7 @@
 /* Transforms of a field of a sample, one kind a file: describe and apply, a table, a constructor in
  * lightc/transforms.h, and a test in tests/data/transforms. Randomness comes only from the sample's key. */
 #include "data/transforms/transform.h"
+#include "base/number.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -79,29 +80,12 @@ static bool fits(lc_dtype dtype, double value)
 /* One element of a field, from a number; an error if the type cannot hold it. */
 static lc_status element_of(const char *who, lc_dtype dtype, double value, unsigned char element[8])
 {
-#define ELEMENT(id, type)                                                                                              \
-    case id: {                                                                                                         \
-        type v = (type)value;                                                                                          \
-        memcpy(element, &v, sizeof v);                                                                                 \
-        return LC_OK;                                                                                                  \
-    }
+    uint64_t bits = 0;
     if (!fits(dtype, value))
         return lc_fail(LC_ERR_ARGUMENT, "%s: %g does not fit into %s", who, value, lc_dtype_name(dtype));
-    switch (dtype) {
-        ELEMENT(LC_F32, float)
-        ELEMENT(LC_F64, double)
-        ELEMENT(LC_I64, int64_t)
-        ELEMENT(LC_I32, int32_t)
-        ELEMENT(LC_U8, uint8_t)
-        ELEMENT(LC_BOOL, bool)
-    default:
-        break;
-    }
-#undef ELEMENT
-    memset(element, 0, 8);
-    if (value == 0.0) return LC_OK;
-    return lc_fail(LC_ERR_DTYPE, "%s with a value is not possible on %s; apply it before the conversion", who,
-                   lc_dtype_name(dtype));
+    lc__store_number(&bits, dtype, value);
+    memcpy(element, &bits, sizeof bits);
+    return LC_OK;
 }
 
 lc_status lc__fill_of(const char *who, const lc_field *f, double value, const lc_color *color, lc__fill *fill)

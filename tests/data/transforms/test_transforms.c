@@ -64,6 +64,34 @@ TEST(transforms_to_tensor_and_normalize)
     lc_dataset_unref(d);
 }
 
+TEST(any_type_is_filled)
+{
+    static const struct {
+        lc_dtype dtype;
+        double fill;
+        unsigned char bytes[8];
+    } rows[] = {{LC_F32, -1.5, {0, 0, 0xC0, 0xBF}},
+                {LC_F64, -1.5, {[6] = 0xF8, 0xBF}},
+                {LC_F16, -1.5, {0, 0xBE}},
+                {LC_BF16, -1.5, {0xC0, 0xBF}},
+                {LC_I64, -2, {0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}},
+                {LC_I32, 258, {2, 1}},
+                {LC_U8, 200.9, {200}},
+                {LC_BOOL, 1, {1}}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const size_t size = lc_dtype_size(rows[i].dtype);
+        int64_t in = 0, out[2];
+        void *to = out;
+        lc_transform t;
+        CHECK_OK(lc_transform_pad(1, 0, 0, 0, &t, .fill = rows[i].fill));
+        lc_dataset *d = with(image(rows[i].dtype, LC_ROW_MAJOR, 1, 1, 1, &in), t);
+        CHECK_OK(lc_dataset_read(d, 0, 0, &to));
+        if (memcmp(out, rows[i].bytes, size) != 0) TEST_FAIL("%s", lc_dtype_name(rows[i].dtype));
+        CHECK(!memcmp((char *)out + size, &in, size));
+        lc_dataset_unref(d);
+    }
+}
+
 TEST(transforms_crop_flip_pad)
 {
     enum { C = 2, H = 5, W = 6 };
