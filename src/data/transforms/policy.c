@@ -186,6 +186,17 @@ static const lc_transform_ops trivial_ops = {
     .self_size = sizeof(args),
 };
 
+/* The policies share a struct of arguments: the name of one that is given to a policy without it, or NULL. */
+static const char *foreign(const lc_transform_ops *ops, const args *a)
+{
+    const args usual = lc_transform_policy_defaults();
+    if (ops != &auto_ops && a->policy != usual.policy) return "policy";
+    if (ops != &rand_ops && a->num_ops != usual.num_ops) return "num_ops";
+    if (ops != &rand_ops && a->magnitude != usual.magnitude) return "magnitude";
+    if (ops == &auto_ops && a->num_magnitude_bins != usual.num_magnitude_bins) return "num_magnitude_bins";
+    return NULL;
+}
+
 static lc_status make(const lc_transform_ops *ops, const args *a, lc_transform *out)
 {
     *out = (lc_transform){0};
@@ -200,6 +211,8 @@ static lc_status make(const lc_transform_ops *ops, const args *a, lc_transform *
         return lc_fail(LC_ERR_ARGUMENT,
                        "%s: magnitude is %d; it must be from 0 to %d, one less than num_magnitude_bins", ops->name,
                        a->magnitude, a->num_magnitude_bins - 1);
+    const char *other = foreign(ops, a);
+    if (other) return lc_fail(LC_ERR_ARGUMENT, "%s has no %s", ops->name, other);
     LC_TRY(lc__check_warp(ops->name, a->interpolation, a->fill, &a->fill_color, true));
     return lc__transform_make(ops, a, sizeof *a, out);
 }

@@ -479,6 +479,11 @@ TEST(arguments_that_make_no_sense)
     REFUSED(lc_transform_rand_augment(&t, .num_ops = -1));
     REFUSED(lc_transform_trivial_augment_wide(&t, .num_magnitude_bins = 1));
     REFUSED(lc_transform_trivial_augment_wide(&t, .fill = -1));
+    REFUSED(lc_transform_trivial_augment_wide(&t, .magnitude = 5));
+    REFUSED(lc_transform_trivial_augment_wide(&t, .num_ops = 1));
+    REFUSED(lc_transform_auto_augment(&t, .num_magnitude_bins = 10));
+    REFUSED(lc_transform_rand_augment(&t, .policy = LC_AUTO_AUGMENT_SVHN));
+    CHECK_CONTAINS(lc_error_message(), "rand_augment has no policy");
     REFUSED(lc_transform_pad(1, 1, 1, 1, &t, .fill = 2, .fill_color = LC_COLOR(1, 2, 3)));
     REFUSED(lc_transform_pad(1, 1, 1, 1, &t, .fill_color = LC_COLOR(1), .padding_mode = LC_PAD_EDGE));
     REFUSED(lc_transform_random_crop(3, 3, &t, .fill_color = many));
