@@ -465,6 +465,20 @@ static lc_status refuse(void *ctx, const lc_field *sample, const void *data, con
     return lc_fail(LC_ERR_USER, "no place for %lld", (long long)sample->shape[0]);
 }
 
+/* It would never be called. */
+TEST(a_collate_function_needs_samples_that_differ)
+{
+    const int64_t x[4] = {0};
+    const lc_array array = {.field = {.name = "x", .dtype = LC_I64, .ndim = 1, .shape = {2}}, .data = x};
+    lc_dataset *d;
+    lc_dataloader *l;
+    CHECK_OK(lc_array_dataset_new(2, 1, &array, &d));
+    CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .collate = repeat), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .collate_sizes = at_most), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "are for samples that differ in size");
+    lc_dataset_unref(d);
+}
+
 TEST(a_collate_function)
 {
     lc_dataset *d = ragged();
