@@ -85,7 +85,7 @@ lc_status lc_transform_random_erasing_with(lc_transform *out, const lc_transform
     LC_TRY(lc__check_range("random_erasing", "a scale", a.scale, 0, 1));
     LC_TRY(lc__check_range("random_erasing", "a ratio", a.ratio, 1e-6, 1e6));
     LC_TRY(lc__check_color("random_erasing", a.value, &a.value_color));
-    if (a.random && a.value_color.n)
-        return lc_fail(LC_ERR_ARGUMENT, "random_erasing: values are random, or have a value_color, but not both");
+    if (a.random && (a.value_color.n || a.value != 0.0))
+        return lc_fail(LC_ERR_ARGUMENT, "random_erasing: values are random, or given, but not both");
     return lc__transform_make(&erasing_ops, &a, sizeof a, out);
 }

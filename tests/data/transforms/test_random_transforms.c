@@ -490,6 +490,7 @@ TEST(arguments_that_make_no_sense)
     REFUSED(lc_transform_random_rotation(LC_RANGE(-5, 5), &t, .fill_color = LC_COLOR(1, 2, 256)));
     REFUSED(lc_transform_random_perspective(&t, .fill_color = LC_COLOR(1, nan, 3)));
     REFUSED(lc_transform_random_erasing(&t, .random = true, .value_color = LC_COLOR(1)));
+    REFUSED(lc_transform_random_erasing(&t, .random = true, .value = 1));
     REFUSED(lc_transform_rand_augment(&t, .fill = 1, .fill_color = LC_COLOR(1)));
     REFUSED(lc_transform_to_layout((lc_layout)7, &t));
     CHECK_STATUS(lc_transform_to_dtype((lc_dtype)77, &t), LC_ERR_DTYPE);
