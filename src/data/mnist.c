@@ -48,6 +48,9 @@ static lc_status images_and_labels(const char *images_name, lc_idx *images, cons
 
 static lc_status check(const lc_idx_args *a)
 {
+    if (a->raw && (a->mean != 0.0 || a->std != 1.0))
+        return lc_fail(LC_ERR_ARGUMENT, "raw images stay bytes: mean and std are for the others; put "
+                                        "lc_transform_normalize after the transforms that want bytes");
     if (a->std > 0) return LC_OK;
     return lc_fail(LC_ERR_ARGUMENT, "images are divided by std, which must be positive; it is %g", a->std);
 }

@@ -208,6 +208,9 @@ TEST(idx_dataset)
     CHECK_CONTAINS(lc_error_message(), "3 images");
     CHECK_CONTAINS(lc_error_message(), "4 labels");
     CHECK_STATUS(lc_idx_dataset_new(labels, labels, &d), LC_ERR_FORMAT);
+    CHECK_STATUS(lc_idx_dataset_new(images, labels, &d, .raw = true, .mean = 0.5), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_idx_dataset_new(images, labels, &d, .raw = true, .std = 0.25), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "raw images stay bytes");
     CHECK_OK(lc_idx_dataset_new(images, labels, &d, .raw = true));
     CHECK_EQ(lc_dataset_spec(d)->fields[0].dtype, LC_U8);
     lc_dataset_unref(d);
