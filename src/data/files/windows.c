@@ -82,6 +82,8 @@ lc_status lc_file_windows_new_with(lc_array_file *f, lc_dataset **out, const lc_
     lc__part p;
     LC_TRY(tokens_of(f, a.array, &p));
     if (a.end == LC_UNSET) a.end = p.samples;
+    if (a.random > 0 && a.stride != LC_UNSET)
+        return lc_fail(LC_ERR_ARGUMENT, "windows from random places have no stride; give .random or .stride, not both");
     if (a.stride == LC_UNSET) a.stride = a.window;
     if (a.begin < 0 || a.end > p.samples || a.begin > a.end)
         return lc_fail(LC_ERR_ARGUMENT, "%s: windows from token %lld (.begin) to %lld (.end), but it has %lld", f->path,

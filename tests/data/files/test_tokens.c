@@ -104,6 +104,8 @@ TEST(windows_over_a_column)
     CHECK_STATUS(lc_file_windows_new(f, &d, .array = "labels", .window = 1, .end = 0), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_file_windows_new(f, &d, .array = "labels", .window = 1, .end = 5), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_file_windows_new(f, &d, .array = "labels", .window = 1, .random = -1), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_file_windows_new(f, &d, .array = "labels", .window = 1, .random = 9, .stride = 1), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "random places have no stride");
     lc_array_file_close(f);
 }
 
