@@ -412,6 +412,12 @@ static lc_status trigger(model_checkpoint *c, lc_trainer *t)
     return s;
 }
 
+/* What is kept by its rank needs the metric; `last` alone does not. */
+static bool ranks_by_metric(const model_checkpoint *c)
+{
+    return c->monitor && c->k != 0;
+}
+
 /* Whether validation, if one follows this batch, may change the monitored value. */
 static bool waits_for_validation(const model_checkpoint *c, const lc_trainer *t)
 {
@@ -442,7 +448,7 @@ static lc_status mc_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
     }
     if (!steps && !time) return LC_OK;
     bool found = true;
-    if (c->monitor) LC_TRY(find_metric(t, c->monitor, &found, &value));
+    if (ranks_by_metric(c)) LC_TRY(find_metric(t, c->monitor, &found, &value));
     bool missing = !found;
     /* Lightning counts batches before the first step as step 0, which is a multiple of every n: a checkpoint saved
      * after validations is therefore also saved after the first validation. */
@@ -450,7 +456,7 @@ static lc_status mc_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
         c->deferred |= missing && t->input->enable_validation && t->global_step == 0 && !at_train_epoch_end(c, t);
         return LC_OK;
     }
-    if (c->monitor && t->input->enable_validation &&
+    if (ranks_by_metric(c) && t->input->enable_validation &&
         (missing || (lc__validation_due(t) && waits_for_validation(c, t)))) {
         c->deferred = true;
         return LC_OK;

@@ -23,6 +23,15 @@ TEST(a_zero_is_no_trigger)
     }
 }
 
+TEST(last_alone_needs_no_metric)
+{
+    const char *dir = fresh_dir("last_alone");
+    lc_model_checkpoint_args args =
+        LC_ARGS(lc_model_checkpoint, .monitor = "nobody", .save_top_k = 0, .save_last = true, .every_n_train_steps = 2);
+    CHECK_OK(train(dir, (short_run){.keep = args, .epochs = 2}));
+    CHECK_STR(kept(dir), "last.ckpt ");
+}
+
 TEST(options_are_read_alike)
 {
     static const struct {
