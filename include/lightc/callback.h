@@ -78,7 +78,8 @@ typedef struct lc_callback_ops {
     lc_status (*on_exception)(void *self, lc_trainer *t, lc_status status, const char *message);
     lc_status (*teardown)(void *self, lc_trainer *t, lc_stage stage);
 
-    /* A checkpoint is being written or was read: `state` is the root of the whole state, to add to or look at. */
+    /* A checkpoint is being written (not one of only weights) or was read: `state` is the root of the whole state, to
+     * add to or look at. */
     lc_status (*on_save_checkpoint)(void *self, lc_trainer *t, lc_state *state);
     lc_status (*on_load_checkpoint)(void *self, lc_trainer *t, const lc_state *state);
     /* The callback's own state, kept under its state key. */

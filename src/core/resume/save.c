@@ -329,12 +329,12 @@ static lc_status save_gradients(save_walk *walk)
     return lc_module_visit(t->m, save_gradient, walk);
 }
 
-static lc_status save_by_hooks(lc_trainer *t, lc_state *root)
+static lc_status save_by_hooks(lc_trainer *t, bool weights_only, lc_state *root)
 {
     lc_state *own;
     LC_TRY(lc__datamodule_save(t, root));
     LC_TRY(lc_state_set_object(root, "module", &own));
-    LC_TRY(lc__hook_callbacks(t, LC_HOOK_ON_SAVE_CHECKPOINT, &(lc__hook_args){.saved = root}));
+    if (!weights_only) LC_TRY(lc__hook_callbacks(t, LC_HOOK_ON_SAVE_CHECKPOINT, &(lc__hook_args){.saved = root}));
     return lc__hook_module(t, LC_HOOK_ON_SAVE_CHECKPOINT, &(lc__hook_args){.saved = own});
 }
 
@@ -359,7 +359,7 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
         STEP(lc__save_optimizers(t->m, &t->optimizers, w, walk.ranges, views));
         STEP(save_gradients(&walk));
     }
-    STEP(save_by_hooks(t, root));
+    STEP(save_by_hooks(t, weights_only, root));
 #undef STEP
     return lc__ranks_agree(t->comm, lc__first_error_status(&e));
 }

@@ -157,7 +157,7 @@ static const struct {
     {"lr_scheduler_step", "interval step: each optimizer step; epoch: the last batch; a plateau: after validation"},
     {"on_train_batch_end", "the step has run: values can be read"},
     {"on_validation_model_zero_grad", "where validation is due"},
-    {"on_save_checkpoint", "with every checkpoint"},
+    {"on_save_checkpoint", "with every checkpoint; of only weights: the module's"},
     {"on_exception", "the run failed, or was interrupted"},
     {"teardown", "always"},
 };

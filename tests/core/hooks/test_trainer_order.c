@@ -98,6 +98,21 @@ TEST(fit_with_sanity_check_and_validation)
     end(&s);
 }
 
+/* Weights alone have no state of callbacks, which therefore add none to them. */
+TEST(callbacks_add_nothing_to_weights_alone)
+{
+    static setting s;
+    char names[16384];
+    begin(&s, 1, 1);
+    s.cb[s.o.n_callbacks++] = (lc_callback){&traced_ops, &s.m.tr};
+    s.o.max_epochs = 1;
+    s.o.save_weights_only = true;
+    CHECK_OK(fit(&s));
+    CHECK_CONTAINS(names_of(&s.m.tr, names, sizeof names),
+                   "cb.on_train_epoch_end m.on_train_epoch_end m.on_save_checkpoint " FIT_END);
+    end(&s);
+}
+
 TEST(accumulation_steps_at_the_window_and_at_the_end)
 {
     static setting s;
