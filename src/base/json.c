@@ -58,7 +58,7 @@ lc_status lc__json_fail(const lc__json_reader *r, const char *message)
 
 lc_status lc__json_begin(lc__json_reader *r, const char *text, size_t length)
 {
-    *r = (lc__json_reader){.start = text, .p = text, .end = text + length};
+    *r = (lc__json_reader){.start = text, .p = text, .end = text + length, .line = 1};
     const char *bad = lc__utf8_first_bad(text, length);
     if (bad) {
         r->p = bad;
@@ -228,7 +228,8 @@ static bool read_word(lc__json_reader *r, const char *word)
 
 static void skip_space(lc__json_reader *r)
 {
-    while (r->p < r->end && (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r')) r->p++;
+    for (; r->p < r->end && (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r'); r->p++)
+        r->line += *r->p == '\n';
 }
 
 /* A value that contains no others; `c` is its first character. */

@@ -29,7 +29,7 @@ typedef enum lc__json_token {
 /* Reads a text token by token; the text must outlive it. */
 typedef struct lc__json_reader {
     const char *start, *p, *end;
-    int depth;
+    int depth, line;    /* lines begin at 1; only blanks have line ends */
     uint64_t is_object; /* bit d: level d is an object */
     bool after_value, after_key, finished;
     char *scratch; /* decoded text, if it had escapes */

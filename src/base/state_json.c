@@ -112,6 +112,7 @@ static lc_status build(lc__json_reader *r, lc__json_token token, lc_state **out)
     char *key = NULL;
     lc_status status;
     LC_TRY_GOTO(status, done, lc__state_node(LC_STATE_NULL, &s));
+    s->line = r->line;
     switch (token) {
     case LC__JSON_TEXT:
         LC_TRY_GOTO(status, done, copy_text(r, &s->u.text));

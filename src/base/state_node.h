@@ -10,6 +10,7 @@
 struct lc_state {
     lc__mark mark;
     lc_state_kind kind;
+    int line;  /* of the JSON that it was read from; 0: none */
     char *key; /* NULL: it is not in an object */
     union {
         bool boolean;

@@ -2,6 +2,7 @@
 /* Reads options from file, environment and command line, in that order; the last one wins. */
 #include "base/c_locale.h"
 #include "core/options/options.h"
+#include "base/state_node.h"
 #include "base/handle.h"
 
 #include "comm/world/prints.h"
@@ -116,16 +117,18 @@ static lc_status set_named(const lc_option_set *sets, int n_sets, const char *wh
     return o ? lc_option_set_text(o, target, value) : unknown(sets, n_sets, where, name, length);
 }
 
-/* `prefix` is "" at the root, "optimizer." in {"optimizer": {...}}. */
+/* `prefix` is "" at the root, "optimizer." in {"optimizer": {...}}. `where` begins errors; NULL: their line does. */
 static lc_status read_members(const lc_option_set *sets, int n_sets, const lc_state *root, const char *prefix,
                               const char *where, void **storage)
 {
     for (int64_t i = 0; i < lc_state_length(root); i++) {
         const lc_state *node = lc_state_at(root, i);
-        char key[256];
+        char key[256], line[32];
         void *target;
+        snprintf(line, sizeof line, "line %d: ", node->line);
+        const char *at = where ? where : line;
         int n = snprintf(key, sizeof key, "%s%s", prefix, lc_state_key_at(root, i));
-        if (n < 0 || (size_t)n >= sizeof key - 1) return unknown(sets, n_sets, where, key, strlen(key));
+        if (n < 0 || (size_t)n >= sizeof key - 1) return unknown(sets, n_sets, at, key, strlen(key));
         const lc_option *o = lc__option_find(sets, n_sets, key, (size_t)n, &target);
         if (!o && lc_state_kind_of(node) == LC_STATE_OBJECT) {
             strcpy(key + n, ".");
@@ -137,10 +140,10 @@ static lc_status read_members(const lc_option_set *sets, int n_sets, const lc_st
             memcpy((char *)target + o->offset, &text, sizeof text); /* not given: "none" may be a value */
             continue;
         }
-        if (!o && !lc__option_is_old(key, (size_t)n)) return unknown(sets, n_sets, where, key, (size_t)n);
+        if (!o && !lc__option_is_old(key, (size_t)n)) return unknown(sets, n_sets, at, key, (size_t)n);
         lc_status status = node_text(key, node, storage, &text);
         if (status >= 0) status = set_named(sets, n_sets, "", key, (size_t)n, text);
-        if (status < 0) return *where ? lc_fail_context(status, "%.*s", (int)strlen(where) - 2, where) : status;
+        if (status < 0) return *at ? lc_fail_context(status, "%.*s", (int)strlen(at) - 2, at) : status;
     }
     return LC_OK;
 }
@@ -155,7 +158,7 @@ static lc_status parse_config(const lc_option_set *sets, int n_sets, const char 
 {
     lc_status status = LC_OK;
     lc_state *root = NULL;
-    char *text = NULL, where[256];
+    char *text = NULL;
     size_t length = 0;
     status = lc__io_read_file(&lc__io_system, path, MAX_CONFIG_BYTES, &text, &length);
     if (status < 0) return lc_fail_context(status, "the configuration");
@@ -168,8 +171,8 @@ static lc_status parse_config(const lc_option_set *sets, int n_sets, const char 
         status = lc_fail(LC_ERR_CONFIG, "%s must contain one JSON object, {\"max_epochs\": 5, ...}", path);
         goto done;
     }
-    snprintf(where, sizeof where, "%.200s: ", path);
-    status = lc__options_read(sets, n_sets, root, where, storage);
+    status = read_members(sets, n_sets, root, "", NULL, storage);
+    if (status < 0) lc_fail_context(status, "%s", path);
 done:
     lc_state_free(root);
     free(text);

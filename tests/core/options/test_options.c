@@ -282,6 +282,23 @@ TEST(a_configuration_is_read_exactly)
     CHECK_CONTAINS(lc_error_message(), "the key \"key\" appears twice");
 }
 
+TEST(an_error_of_a_configuration_names_its_line)
+{
+    static const char *const rows[][2] = {
+        {"{\n  \"key\": \"many\"\n}", "run.json: line 2: key must be a whole number, not \"many\""},
+        {"{\"max_epochs\": 1,\n\n\"patience\": -1}", "run.json: line 3: patience is -1, but must be"},
+        {"{\r\n\"seed\": [1]\r\n}", "run.json: line 2: seed must be a number"},
+        {"{\"seed\": 1,\n\"sead\": 2}", "run.json: line 2: unknown option \"sead\"; did you mean \"seed\"?"},
+        {"{\"early_stop_callback\":\n true}", "run.json: line 2: "},
+        {"{\"mine\": {\n\"a\": \n{\n\"b\": 1}}}", "run.json: line 4: unknown option \"mine.a.b\""},
+    };
+    int64_t key = 0;
+    for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) {
+        CHECK_STATUS(read_config(rows[i][0], &key), LC_ERR_CONFIG);
+        CHECK_CONTAINS(lc_error_message(), rows[i][1]);
+    }
+}
+
 /* Options and configurations have a point in every locale. */
 TEST(a_decimal_comma_changes_nothing)
 {
