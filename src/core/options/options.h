@@ -23,6 +23,8 @@ lc_status lc__trainer_options_used(const char *used, lc_option *out, int *n) LC_
 lc_status lc__option_check(const char *name, double value) LC_MUST_USE;
 /* The same for all numbers that a program wrote into the options. */
 lc_status lc__trainer_options_check(const lc_trainer_options *o) LC_MUST_USE;
+/* Whether the trainer's option of that name has another value than its default, and not an empty one. */
+bool lc__option_is_given(const char *name, const lc_trainer_options *o);
 /* That the rows of programs are of this library's lc_option. */
 lc_status lc__option_rows_check(const lc_option *rows, int n) LC_MUST_USE;
 lc_status lc__option_set_check(const lc_option_set *set) LC_MUST_USE;

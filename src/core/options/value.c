@@ -154,6 +154,17 @@ lc_status lc__option_check(const char *name, double value)
     return out_of_range(o, text);
 }
 
+bool lc__option_is_given(const char *name, const lc_trainer_options *o)
+{
+    static const lc_trainer_options defaults = LC_TRAINER_OPTIONS_INIT;
+    char text[LC__OPTION_SPACE], usual[LC__OPTION_SPACE];
+    lc_option_set all = {0};
+    all.options = lc_trainer_option_table(&all.n);
+    const lc_option *row = lc__option_find(&all, 1, name, strlen(name), &(void *){NULL});
+    const char *value = row ? lc__option_text(row, o, text) : "";
+    return *value && strcmp(value, lc__option_text(row, &defaults, usual)) != 0;
+}
+
 /* The option's number; false: it has none, or its default, which may be "none". */
 static bool number_of(const lc_option *option, const lc_trainer_options *o, double *value)
 {

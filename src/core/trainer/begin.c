@@ -193,6 +193,7 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
     lc__hooks_find_users(t);
     decide_validation(t);
     LC_TRY(lc__check_same_options(t));
+    lc__report_idle_options(t);
     for (int i = 0; i < t->n_callbacks && !asked && stage == LC_STAGE_FIT; i++)
         if (t->callbacks[i]->ops.ckpt_path) asked = t->callbacks[i]->ops.ckpt_path(t->callbacks[i]->self, t);
     LC_TRY(open_start(t, asked));

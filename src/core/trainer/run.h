@@ -11,6 +11,7 @@ typedef struct lc__run {
     const lc_device *before; /* before the run it was there (lc__device_use) */
     bool setup_done;         /* teardown is due */
     bool own_loop;           /* the program drives the loop (lc_trainer_begin, lc_trainer_step) */
+    bool idle_reported;      /* options that do nothing */
     int64_t time_start_ns;
     struct lc__signals *signals;
 } lc__run;
@@ -28,6 +29,10 @@ static inline bool lc__stays_in_slices(const lc_trainer *t)
 {
     return t->comm && t->strategy->shard_parameters && !t->opt.gather_parameters;
 }
+
+/* ---- idle_options.c ---- */
+/* At the start of a trainer's first run. */
+void lc__report_idle_options(lc_trainer *t);
 
 /* ---- signals.c ---- */
 lc_status lc__signals_begin(lc_trainer *t) LC_MUST_USE;

@@ -1,7 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options that exclude each other are refused when the trainer is made, before any hook runs. */
+/* Options that exclude each other are refused when the trainer is made, before any hook runs. Those that need another
+ * one which is not given are warned of. */
 #include "quiet_options.h"
 #include "test.h"
+#include "trainer_world.h"
+
+static char heard[2000];
+
+static void hear(void *self, lc_trainer *t, lc_level level, const char *text)
+{
+    size_t n = strlen(heard);
+    (void)self, (void)t;
+    if (level == LC_WARNING) snprintf(heard + n, sizeof heard - n, "%s|", text);
+}
+
+/* Two fits of one trainer: each warning comes once. */
+static const char *warnings_of(lc_trainer_options o)
+{
+    static const lc_callback_ops listener = {LC_CALLBACK_OPS_INIT("Listener"), .on_message = hear};
+    lc_callback cb = {&listener, NULL};
+    lc_trainer *t;
+    world m;
+    world_init(&m, &world_ops, 2, 1);
+    o.callbacks = &cb;
+    o.n_callbacks = 1;
+    o.max_epochs = 1;
+    heard[0] = 0;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &m.base));
+    CHECK_OK(lc_trainer_fit(t, &m.base));
+    lc_trainer_free(t);
+    world_release(&m);
+    return heard;
+}
+
+TEST(an_option_that_needs_another)
+{
+    lc_trainer_options o = quiet_options(NULL);
+    o.early_stopping = "val_loss";
+    o.patience = 5;
+    o.mode = "min";
+    o.gradient_clip_val = 1;
+    o.gradient_clip_algorithm = "value";
+    o.monitor = "val_loss";
+    CHECK_STR(warnings_of(o), "");
+    o.early_stopping = o.monitor = NULL;
+    o.min_delta = 0.5;
+    o.gradient_clip_val = LC_NOT_GIVEN;
+    CHECK_STR(warnings_of(o), "patience has no effect without early_stopping|"
+                              "min_delta has no effect without early_stopping|"
+                              "mode has no effect without monitor or early_stopping|"
+                              "gradient_clip_algorithm has no effect without gradient_clip_val|");
+    o.fast_dev_run = 1;
+    CHECK_STR(warnings_of(o), "");
+    o = quiet_options(NULL);
+    o.weights = ""; /* as --weights "$UNSET" */
+    o.weights_skip = "head.*";
+    o.weights_strict = false;
+    o.save_last = LC_ON;
+    CHECK_STR(warnings_of(o), "weights_strict has no effect without weights|"
+                              "weights_skip has no effect without weights|"
+                              "save_last has no effect with enable_checkpointing=false|");
+}
 
 TEST(a_share_of_an_epoch_without_epochs)
 {
