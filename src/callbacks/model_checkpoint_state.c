@@ -223,8 +223,6 @@ lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in)
     free(dir);
     LC_TRY(lc__from_rank_zero(t->comm, &same, sizeof same));
     LC_TRY(get_path(in, "best_model_path", &c->best_path));
-    LC_TRY(lc_state_get_bool(in, "has_best_model_score", &c->has_best_score));
-    LC_TRY(lc_state_get_double(in, "best_model_score", &c->best_score));
     LC_TRY(lc__state_get_count(in, "last_step_saved", 0, &c->last_step_saved));
     LC_TRY(lc_state_get_bool(in, "deferred", &c->deferred));
     if (!same) {
@@ -232,10 +230,12 @@ lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in)
         if (c->dirpath)
             lc_trainer_message(t, LC_INFO,
                                "checkpoints go to a different directory than before (%s); of the old ones only the "
-                               "best is kept track of",
+                               "path of the best is kept",
                                c->dir ? c->dir : "");
         return LC_OK;
     }
+    LC_TRY(lc_state_get_bool(in, "has_best_model_score", &c->has_best_score));
+    LC_TRY(lc_state_get_double(in, "best_model_score", &c->best_score));
     LC_TRY(get_path(in, "kth_best_model_path", &c->kth_path));
     const char *training = t->resume->restoring_from ? lc__checkpoint_origin(t->resume->restoring_from)->training : "";
     LC_TRY(get_path(in, "last_model_path", &c->last_path));

@@ -24,7 +24,9 @@ typedef struct short_run {
     const lc_logger *logger;
 } short_run;
 
-static char run_best[600], run_last[600]; /* of the last run */
+/* What the last run left. */
+static char run_best[600], run_last[600];
+static bool run_has_score;
 
 /* Trains in `dir`; checkpoints go to dir/ckpt. */
 static inline lc_status train(const char *dir, short_run r)
@@ -66,6 +68,7 @@ static inline lc_status train(const char *dir, short_run r)
     if (lc_model_checkpoint_get(&cb, &info) == LC_OK) {
         snprintf(run_best, sizeof run_best, "%s", info.best_model_path);
         snprintf(run_last, sizeof run_last, "%s", info.last_model_path);
+        run_has_score = info.has_best_score;
     }
     lc_trainer_free(t);
     world_release(&m);

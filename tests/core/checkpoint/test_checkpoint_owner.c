@@ -237,6 +237,27 @@ TEST(a_resumed_run_keeps_managing_its_own)
     CHECK(is_tidy(dir));
 }
 
+/* In another directory only the path of the best is known: any checkpoint saved there is the best of its list. */
+TEST(a_resumed_run_elsewhere_knows_the_best_but_no_score)
+{
+    begin("first_place");
+    short_run r = {.keep = LC_ARGS(lc_model_checkpoint, .monitor = "val_loss"), .epochs = 2, SCRIPT(falling)};
+    char first[600], best[600];
+    CHECK_OK(train(dir, r));
+    CHECK(run_has_score);
+    snprintf(first, sizeof first, "%s", run_best);
+    snprintf(best, sizeof best, "%s", first);
+    r.ckpt_path = first;
+    begin("second_place");
+    CHECK_OK(train(dir, r)); /* has nothing left to train */
+    CHECK_STR(run_best, best);
+    CHECK(!run_has_score);
+    r.epochs = 3;
+    CHECK_OK(train(dir, r));
+    CHECK(run_has_score);
+    CHECK_STR(run_best, at("ckpt/epoch=2-step=6.ckpt"));
+}
+
 /* `last` is a checkpoint rather than a link if no better one came. */
 TEST(a_last_that_is_no_link_is_replaced_after_a_resumption)
 {
