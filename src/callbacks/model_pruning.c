@@ -275,8 +275,10 @@ static lc_status prune(pruning *p, lc_trainer *t)
     if (p->global)
         s = s < 0 ? s : rank_together(p, 0, p->n, amount);
     else
-        for (int i = 0; i < p->n && s >= 0; i++)
+        for (int i = 0; i < p->n && s >= 0; i++) {
             s = p->structured ? rank_channels(p, i, amount) : rank_together(p, i, i + 1, amount);
+            if (s < 0) s = lc_fail_context(s, "%s", p->path[i]);
+        }
     bool lottery = p->a.lottery_ticket ? p->a.lottery_ticket(p->a.context, epoch) : p->lottery;
     if (s >= 0) s = apply_masks(p, lottery);
     for (int i = 0; i < p->n && s >= 0 && p->a.verbose; i++) s = zeros(p->mask[i], &after[i]);

@@ -20,24 +20,28 @@ static int compare(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
-static int64_t how_many(lc__prune_amount amount, int64_t left)
+static lc_status how_many(lc__prune_amount amount, int64_t left, int64_t *n)
 {
-    int64_t n = amount.count > 0 ? amount.count : (int64_t)nearbyint(amount.part * (double)left);
-    return n < left ? n : left;
+    *n = amount.count > 0 ? amount.count : (int64_t)nearbyint(amount.part * (double)left);
+    if (*n <= left) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG,
+                   "amount_count is %lld, but only %lld are left to prune; use a smaller one, or end the pruning with "
+                   "apply_pruning",
+                   (long long)*n, (long long)left);
 }
 
 lc_status lc__prune_least(const double *score, float *mask, int64_t n, lc__prune_amount amount)
 {
-    int64_t left = 0;
+    int64_t left = 0, k = 0;
     ranked *r = malloc((size_t)(n + 1) * sizeof *r);
     if (!r) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
     for (int64_t i = 0; i < n; i++)
         if (mask[i] != 0) r[left++] = (ranked){score[i], i};
     qsort(r, (size_t)left, sizeof *r, compare);
-    int64_t k = how_many(amount, left);
-    for (int64_t i = 0; i < k; i++) mask[r[i].index] = 0;
+    lc_status s = how_many(amount, left, &k);
+    for (int64_t i = 0; s >= 0 && i < k; i++) mask[r[i].index] = 0;
     free(r);
-    return LC_OK;
+    return s;
 }
 
 lc_status lc__prune_channels(const double *values, float *mask, const lc_type *type, int dim, double p, uint64_t key,

@@ -10,7 +10,8 @@ typedef struct lc__prune_amount {
     int64_t count; /* if greater than 0, instead */
 } lc__prune_amount;
 
-/* Sets mask[i] to 0 for the entries of least score among those that are 1; the first ones of equal scores. */
+/* Sets mask[i] to 0 for the entries of least score among those that are 1; the first ones of equal scores. A count
+ * beyond them is an error, as in PyTorch. */
 lc_status lc__prune_least(const double *score, float *mask, int64_t n, lc__prune_amount amount) LC_MUST_USE;
 /* The same for the channels of dimension `dim`; score(channel) is the norm of order p over the rest of the tensor, or a
  * random number from `key` if p is NaN. */

@@ -271,6 +271,21 @@ TEST(pruned_weights_are_zero_and_counted)
     run_release(&r);
 }
 
+TEST(more_channels_to_prune_than_are_left)
+{
+    static const char *const paths[] = {"backbone.l1.weight"}; /* of five columns */
+    run r;
+    lc_callback cb;
+    run_init(&r);
+    r.o.max_epochs = 3;
+    CHECK_OK(lc_model_pruning(&cb, .pruning_fn = "ln_structured", .pruning_norm = 1, .pruning_dim = 1,
+                              .amount_count = 2, .parameters_to_prune = paths, .n_parameters_to_prune = 1));
+    CHECK_STATUS(run_fit(&r, &cb, 1), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(),
+                   "ModelPruning: backbone.l1.weight: amount_count is 2, but only 1 are left to prune");
+    run_release(&r);
+}
+
 /* ---- all hooks of a LambdaCallback ---- */
 
 static lc_status count_setup(void *c, lc_trainer *t, lc_stage stage)

@@ -35,8 +35,12 @@ static lc_status make_finetuning(lc_callback *out)
 }
 static lc_status make_random_pruning(lc_callback *out)
 {
-    return lc_model_pruning(out, .pruning_fn = "random_unstructured", .amount_count = 2,
+    /* head.bias has only one element. */
+    static const char *const paths[] = {"backbone.l1.weight", "backbone.l1.bias", "backbone.norm.weight",
+                                        "backbone.norm.bias", "head.weight"};
+    return lc_model_pruning(out, .pruning_fn = "random_unstructured", .amount_count = 1,
                             .use_global_unstructured = LC_OFF, .resample_parameters = true,
+                            .parameters_to_prune = paths, .n_parameters_to_prune = 5,
                             .prune_on_train_epoch_end = LC_OFF);
 }
 

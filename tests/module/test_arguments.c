@@ -492,7 +492,7 @@ TEST(fabrics)
       ".update_starting_at_step = 4")                                                                                  \
     X(lc_backbone_finetuning, verbose, "tests/callbacks/test_callback_arguments.c",                                    \
       ".unfreeze_backbone_at_epoch = 1, .verbose = true")                                                              \
-    X(lc_model_pruning, amount_count, "tests/callbacks/test_callbacks_resume.c", ".amount_count = 2")                  \
+    X(lc_model_pruning, amount_count, "tests/callbacks/test_callbacks_resume.c", ".amount_count = 1")                  \
     X(lc_model_pruning, resample_parameters, "tests/callbacks/test_callbacks_resume.c", ".resample_parameters = true") \
     X(lc_model_pruning, pruning_dim, "tests/callbacks/test_callback_arguments.c", ".pruning_dim = dim")                \
     X(lc_model_pruning, pruning_norm, "tests/callbacks/test_callback_arguments.c", ".pruning_norm = 1")                \
