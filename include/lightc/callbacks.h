@@ -128,7 +128,7 @@ LC_DEFAULTS(lc_gradient_accumulation_scheduler, lc_gradient_accumulation_schedul
  * continues with. */
 typedef struct lc_weight_averaging_args {
     size_t size;
-    bool use_buffers; /* default on: average buffers too (except counters, which are copied) */
+    bool use_buffers; /* default on: average buffers too (except counters, which are copied); off: copy all of them */
     /* Whether to average now: after optimizer step `step` (from 0; epoch is then -1), and after epoch `epoch` (step is
      * then -1). Default: after every step. */
     bool (*should_update)(void *context, int64_t step, int64_t epoch);
@@ -139,7 +139,7 @@ LC_DEFAULTS(lc_weight_averaging, lc_weight_averaging_args, .use_buffers = true)
 /* EMAWeightAveraging: average = decay * average + (1 - decay) * weights; the first update copies. */
 typedef struct lc_ema_weight_averaging_args {
     size_t size;
-    bool use_buffers; /* default on */
+    bool use_buffers; /* default on; off: copy buffers */
     double decay;
     int64_t update_every_n_steps;     /* 0: not at steps */
     int64_t update_starting_at_step;  /* from 0 */

@@ -95,7 +95,7 @@ static lc_status add_target(pruning *p, int k)
 static lc_status find_targets(pruning *p, lc_trainer *t)
 {
     if (p->n) return LC_OK;
-    LC_TRY(lc__shadow_new(t->m, false, &p->first));
+    LC_TRY(lc__shadow_new(t->m, LC__NO_BUFFERS, &p->first));
     size_t room = (size_t)p->first.n + 1;
     p->target = calloc(room, sizeof *p->target);
     p->mask = calloc(room, sizeof *p->mask);

@@ -26,6 +26,7 @@ void lc__shadow_free(lc__shadow *s)
     free(s->views);
     free(s->copy);
     free(s->paths);
+    free(s->copied);
     for (int i = 0; i < 2; i++) free(s->scratch[i]);
     *s = (lc__shadow){0};
 }
@@ -41,12 +42,13 @@ static lc_status grow(lc__shadow *s)
     LC_TRY(lc__grow_one(&s->of, s->n, what));
     LC_TRY(lc__grow_one(&s->copy, s->n, what));
     LC_TRY(lc__grow_one(&s->paths, s->n, what));
+    LC_TRY(lc__grow_one(&s->copied, s->n, what));
     return lc__grow_one(&s->views, s->n, what);
 }
 
 typedef struct shadow_walk {
     lc__shadow *s;
-    bool buffers;
+    lc__shadow_buffers buffers;
 } shadow_walk;
 
 static lc_status add(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
@@ -57,7 +59,7 @@ static lc_status add(void *ctx, const char *path, lc_module *owner, lc_module_te
     char *copy = NULL;
     lc_tensor *tensor;
     (void)owner;
-    if (!mt->is_parameter && !(w->buffers && mt->persistent)) return LC_OK;
+    if (!mt->is_parameter && !(w->buffers != LC__NO_BUFFERS && mt->persistent)) return LC_OK;
     LC_TRY(grow(s));
     LC_TRY(lc__tensor_like(of, &tensor));
     lc_status status = lc__copy_text(path, &copy);
@@ -68,6 +70,7 @@ static lc_status add(void *ctx, const char *path, lc_module *owner, lc_module_te
     s->of[s->n] = mt->tensor;
     s->copy[s->n] = tensor;
     s->views[s->n][0] = s->views[s->n][1] = NULL;
+    s->copied[s->n] = !mt->is_parameter && w->buffers == LC__COPY_BUFFERS;
     s->paths[s->n++] = copy;
     if (bytes_of(of) > s->scratch_bytes) s->scratch_bytes = bytes_of(of);
     return LC_OK;
@@ -75,7 +78,7 @@ static lc_status add(void *ctx, const char *path, lc_module *owner, lc_module_te
 
 static lc_status move(lc__shadow *s, bool take, bool give);
 
-lc_status lc__shadow_new(lc_module *m, bool buffers, lc__shadow *out)
+lc_status lc__shadow_new(lc_module *m, lc__shadow_buffers buffers, lc__shadow *out)
 {
     lc_status status;
     *out = (lc__shadow){0};
@@ -171,7 +174,7 @@ static lc_status record(lc__shadow *s, double weight)
         status = operands(s, i, &of, &copy);
         if (status < 0 || !of) continue;
         lc_tensor *value = of;
-        if (weight < 1 && lc_dtype_is_float(lc_tensor_dtype(of))) value = average(copy, of, weight);
+        if (weight < 1 && !s->copied[i] && lc_dtype_is_float(lc_tensor_dtype(of))) value = average(copy, of, weight);
         lc_assign(copy, value);
     }
     lc__exact_end();

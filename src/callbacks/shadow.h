@@ -10,13 +10,17 @@ typedef struct lc__shadow {
     lc_tensor **of, **copy; /* of: borrowed from the module; copy: of the same type and layout */
     lc_tensor *(*views)[2]; /* views of sliced tensors and copies, for operators; NULL: not needed yet */
     char **paths;
+    bool *copied; /* a buffer that updates copy */
     int n;
     void *scratch[2]; /* each as large as the largest tensor */
     size_t scratch_bytes;
 } lc__shadow;
 
-/* Copies the current values of parameters, and with `buffers` also of persistent buffers. */
-lc_status lc__shadow_new(lc_module *m, bool buffers, lc__shadow *out) LC_MUST_USE;
+/* What becomes of persistent buffers: nothing, or an update copies or averages them. */
+typedef enum lc__shadow_buffers { LC__NO_BUFFERS, LC__COPY_BUFFERS, LC__AVERAGE_BUFFERS } lc__shadow_buffers;
+
+/* Copies the current values of parameters, and of buffers that it has. */
+lc_status lc__shadow_new(lc_module *m, lc__shadow_buffers buffers, lc__shadow *out) LC_MUST_USE;
 void lc__shadow_free(lc__shadow *s);
 /* copy += weight * (tensor - copy), on the trainer's graph: in the open step, or in a separate one. Integers are
  * copied; with weight 1 everything is. */

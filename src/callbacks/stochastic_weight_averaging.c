@@ -83,7 +83,7 @@ static lc_status sw_fit_start(void *self, lc_trainer *t)
                                                          : (int64_t)a->start_at.value;
     a->start = epoch > 1 ? epoch - 1 : 0;
     a->end = t->max_epochs - 1;
-    if (!a->average.n) LC_TRY(lc__shadow_new(t->m, false, &a->average));
+    if (!a->average.n) LC_TRY(lc__shadow_new(t->m, LC__NO_BUFFERS, &a->average));
     /* A run resumed after the start needs that schedule before its state is read. */
     return a->started ? replace_schedule(a, t) : LC_OK;
 }
@@ -186,7 +186,7 @@ static lc_status sw_load(void *self, lc_trainer *t, const lc_state *in)
     LC_TRY(lc__state_get_count(in, "n_averaged", 0, &a->n_averaged));
     LC_TRY(lc__state_get_count(in, "latest_update_epoch", -1, &a->latest_update_epoch));
     LC_TRY(lc_state_get_bool(in, "started", &a->started));
-    return a->average.n ? LC_OK : lc__shadow_new(t->m, false, &a->average);
+    return a->average.n ? LC_OK : lc__shadow_new(t->m, LC__NO_BUFFERS, &a->average);
 }
 
 static lc_status sw_visit(void *self, lc_trainer *t, lc_callback_tensor_fn *fn, void *ctx)

@@ -24,7 +24,8 @@ typedef struct averaging {
 static lc_status make_shadow(averaging *a, lc_trainer *t)
 {
     if (a->shadow.n) return LC_OK;
-    return lc__shadow_new(t->m, a->is_ema ? a->ema.use_buffers : a->mean.use_buffers, &a->shadow);
+    bool average = a->is_ema ? a->ema.use_buffers : a->mean.use_buffers;
+    return lc__shadow_new(t->m, average ? LC__AVERAGE_BUFFERS : LC__COPY_BUFFERS, &a->shadow);
 }
 
 static lc_status wa_setup(void *self, lc_trainer *t, lc_stage stage)

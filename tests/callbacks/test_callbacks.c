@@ -243,6 +243,23 @@ TEST(modules_only_named_like_a_batch_norm_are_left_alone)
     net_release(&m);
 }
 
+/* ---- averages ---- */
+
+/* An average that is not updated holds the first weights, and the statistics that belong to them. */
+TEST(buffers_that_are_not_averaged_are_those_of_the_average)
+{
+    run r;
+    lc_callback cb;
+    float before[NET_WEIGHTS], after[NET_WEIGHTS];
+    run_init(&r);
+    net_weights(&r.m, before);
+    CHECK_OK(lc_ema_weight_averaging(&cb, .use_buffers = false, .update_starting_at_step = 1000));
+    CHECK_OK(run_fit(&r, &cb, 1));
+    net_weights(&r.m, after);
+    for (int i = 0; i < NET_WEIGHTS; i++) CHECK(before[i] == after[i]);
+    run_release(&r);
+}
+
 /* ---- pruning ---- */
 
 TEST(pruned_weights_are_zero_and_counted)

@@ -74,6 +74,7 @@ def make(name, model):
         "swa": lambda: cb.StochasticWeightAveraging(0.05, swa_epoch_start=2, annealing_epochs=3),
         "mean": lambda: cb.WeightAveraging(),
         "ema": lambda: cb.EMAWeightAveraging(decay=0.9, update_every_n_steps=2, update_starting_at_step=3),
+        "copied": lambda: cb.EMAWeightAveraging(decay=0.9, update_every_n_steps=4, use_buffers=False),
         "accumulation": lambda: cb.GradientAccumulationScheduler({1: 2, 3: 3}),
         "backbone": lambda: cb.BackboneFinetuning(unfreeze_backbone_at_epoch=1),
         "finetuning": lambda: Finetuning(),

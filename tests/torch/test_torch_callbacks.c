@@ -21,6 +21,10 @@ static lc_status make_ema(lc_callback *out)
 {
     return lc_ema_weight_averaging(out, .decay = 0.9, .update_every_n_steps = 2, .update_starting_at_step = 3);
 }
+static lc_status make_copied(lc_callback *out)
+{
+    return lc_ema_weight_averaging(out, .decay = 0.9, .update_every_n_steps = 4, .use_buffers = false);
+}
 static lc_status make_backbone(lc_callback *out)
 {
     return lc_backbone_finetuning(out, .unfreeze_backbone_at_epoch = 1);
@@ -40,6 +44,7 @@ static const peer_case cases[] = {
     {"swa", "SGD", true, false, 5, 1, 0, make_swa},
     {"mean", "SGD", false, false, 2, 1, 0, make_mean},
     {"ema", "Adam", false, false, 3, 2, 0, make_ema},
+    {"copied", "SGD", false, false, 2, 1, 0, make_copied},
     {"accumulation", "SGD", false, false, 4, 1, 0, make_accumulation},
     {"backbone", "SGD", true, true, 4, 1, 0, make_backbone},
     {"finetuning", "SGD", false, true, 4, 1, 0, make_finetuning},
