@@ -11,9 +11,8 @@
 
 bool lc__log_interval_due(const lc_trainer *t)
 {
-    if (lc__should_stop(t)) return true;
     int64_t n = t->opt.log_every_n_steps;
-    return n > 0 && (t->batches_that_stepped + 1) % n == 0;
+    return n > 0 && (lc__should_stop(t) || (t->batches_that_stepped + 1) % n == 0);
 }
 
 bool lc__should_log(const lc_trainer *t)

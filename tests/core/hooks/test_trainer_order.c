@@ -172,6 +172,27 @@ TEST(rows)
     end(&s);
 }
 
+/* The last batch has a row, whatever the interval, unless there are none of steps at all. */
+TEST(a_stop_sends_a_row_of_the_step)
+{
+    static const struct {
+        int64_t interval;
+        const char *rows;
+    } rows[] = {{50, "step=1 epoch=0 a=1 b_step=1|step=1 epoch=0 b_epoch=0.5 c=0.5|"},
+                {0, "step=1 epoch=0 b_epoch=0.5 c=0.5|"}};
+    for (int i = 0; i < 2; i++) {
+        static setting s;
+        begin(&s, 5, 0);
+        s.o.max_epochs = 2;
+        s.o.log_every_n_steps = rows[i].interval;
+        s.m.log_train = log_three;
+        s.m.stop_at[0] = 0, s.m.stop_at[1] = 1;
+        CHECK_OK(fit(&s));
+        CHECK_STR(s.rows.text, rows[i].rows);
+        end(&s);
+    }
+}
+
 static void log_bad(lc_module *self, lc_tensor *loss)
 {
     lc_log(self, "x", loss);
