@@ -285,7 +285,8 @@ static bool resumes_elsewhere(const lc_state *c, const outcome *got, const outco
     bool same = a && b && n == k && !strncmp(a, b, n);
     /* In the same place, but Lightning's loader starts over without being counted, or repeats the end of the epoch. */
     bool longer = !get_bool(c, "sized", true) || callback(c, "GradientAccumulationScheduler", 0);
-    bool repeats = get(get(get(c, "resume"), "trainer"), "max_steps") != NULL;
+    bool twice = count(resumed(want), "cb.on_train_epoch_end") > count(resumed(got), "cb.on_train_epoch_end");
+    bool repeats = get(get(get(c, "resume"), "trainer"), "max_steps") || (get(get(c, "trainer"), "max_steps") && twice);
     return !same || longer || repeats;
 }
 static void forget_resumed(const lc_state *c, outcome *got, outcome *want)
