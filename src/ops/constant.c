@@ -105,35 +105,52 @@ static int64_t known(lc_dtype dtype)
     return dtype == LC_DTYPE_DEFAULT ? LC_F32 : dtype;
 }
 
-lc_tensor *lc_full_at(double value, lc_dtype dtype, int ndim, const int64_t *shape, lc_site site)
+/* Asked in every step: a step that repeats its plan may bring another value. */
+static bool takes_value(double value, lc_dtype dtype, const char *name, lc_site site)
+{
+    lc_status status = lc__infer_value(value, (lc_dtype)known(dtype));
+    if (status < 0) lc__refuse_call(status, name, site);
+    return status >= 0;
+}
+
+static lc_tensor *full(const char *name, double value, lc_dtype dtype, int ndim, const int64_t *shape, lc_site site)
 {
     int64_t ints[1 + LC_MAX_DIMS] = {known(dtype)};
     if (ndim > 0 && !shape) {
-        lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, "shape is NULL"), "full", site);
+        lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, "shape is NULL"), name, site);
         return lc__error_tensor();
     }
+    if (!takes_value(value, dtype, name, site)) return lc__error_tensor();
     if (ndim < 0 || ndim > LC_MAX_DIMS) ints[1] = ndim = -1; /* reported as a size below 0 */
     for (int d = 0; d < ndim; d++) ints[1 + d] = shape[d];
     return lc_op_call(&lc__op_full, 0, NULL, ndim < 0 ? 2 : 1 + ndim, ints, 1, &value, site);
+}
+
+lc_tensor *lc_full_at(double value, lc_dtype dtype, int ndim, const int64_t *shape, lc_site site)
+{
+    return full("full", value, dtype, ndim, shape, site);
 }
 
 lc_tensor *lc_full_like_at(lc_tensor *x, double value, lc_site site)
 {
     if (lc__is_bad(x)) return lc__op1(&lc__op_full, x, site);
     const lc_type *t = lc_tensor_type(x);
-    return lc_full_at(value, t->dtype, t->ndim, t->shape, site);
+    return full("full_like", value, t->dtype, t->ndim, t->shape, site);
 }
 
 lc_tensor *lc_scalar_at(double value, lc_dtype dtype, lc_site site)
 {
     int64_t d = known(dtype);
+    if (!takes_value(value, dtype, "scalar", site)) return lc__error_tensor();
     return lc_op_call(&lc__op_scalar, 0, NULL, 1, &d, 1, &value, site);
 }
 
 lc_tensor *lc_arange_at(double start, double step, int64_t n, lc_dtype dtype, lc_site site)
 {
     int64_t ints[] = {known(dtype), n};
-    double floats[] = {start, step};
+    double floats[] = {start, step}, last = n > 0 ? start + step * (double)(n - 1) : start;
+    if (!takes_value(start, dtype, "arange", site) || !takes_value(last, dtype, "arange", site))
+        return lc__error_tensor();
     return lc_op_call(&lc__op_arange, 0, NULL, 2, ints, 2, floats, site);
 }
 

@@ -3,6 +3,7 @@
  * dimension; floats value), tril and triu (ints diagonal), flip (ints dims). */
 #include "ops/infer.h"
 #include "base/number.h"
+#include "ops/nn_util.h"
 #include "ops/ops.h"
 #include "ops/walk.h"
 
@@ -166,6 +167,8 @@ lc_tensor *lc_pad_at(lc_tensor *x, double value, int n, const int64_t *pad, lc_s
     if (lc__is_bad(x)) return lc__op1(&lc__op_pad, x, site);
     int ndim = lc_tensor_ndim(x);
     int64_t pads[2 * LC_MAX_DIMS] = {0};
+    lc_status status = lc__infer_value(value, lc_tensor_dtype(x));
+    if (status < 0) return lc__refuse(status, "pad", x, site);
     if (n < 0 || n % 2 || n > 2 * ndim) return lc_op_call(&lc__op_pad, 1, &x, 1, pads, 1, &value, site);
     for (int i = 0; i < n / 2; i++) {
         pads[2 * (ndim - 1 - i)] = pad[2 * i];

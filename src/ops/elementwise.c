@@ -125,11 +125,7 @@ static lc_status infer_FLOAT(lc_infer *call, int n_in, int n_float)
 static lc_status infer_ARITH(lc_infer *call, int n_in, int n_float)
 {
     LC_TRY(infer_typed(call, n_in, n_float, true, false));
-    if (!lc_dtype_is_float(call->out[0].dtype))
-        for (int i = 0; i < n_float; i++)
-            if (isfinite(call->floats[i]) && call->floats[i] != rint(call->floats[i]))
-                return lc_fail(LC_ERR_DTYPE, "%g is not an integer but operand 0 is %s; convert it with lc_cast",
-                               call->floats[i], lc_dtype_name(call->out[0].dtype));
+    for (int i = 0; i < n_float; i++) LC_TRY(lc__infer_scalar(call->floats[i], call->out[0].dtype));
     return LC_OK;
 }
 

@@ -71,23 +71,36 @@ static lc_tensor *with_floats(const lc_op *op, lc_tensor *x, int n, const double
     return lc_op_call(op, 1, &x, 0, NULL, n, floats, site);
 }
 
+/* Asked in every step: a step that repeats its plan may bring another number. */
+static bool takes_scalar(lc_tensor *x, double s, const char *name, lc_site site)
+{
+    if (lc__is_bad(x) || lc_dtype_is_float(lc_tensor_dtype(x))) return true;
+    lc_status status = lc__infer_scalar(s, lc_tensor_dtype(x));
+    if (status < 0) lc__refuse(status, name, x, site);
+    return status >= 0;
+}
+
 lc_tensor *lc_add_scalar_at(lc_tensor *x, double s, lc_site site)
 {
+    if (!takes_scalar(x, s, "add_scalar", site)) return lc__error_tensor();
     return with_floats(&lc__op_add_scalar, x, 1, &s, site);
 }
 
 lc_tensor *lc_sub_scalar_at(lc_tensor *x, double s, lc_site site)
 {
+    if (!takes_scalar(x, s, "sub_scalar", site)) return lc__error_tensor();
     return lc_add_scalar_at(x, -s, site);
 }
 
 lc_tensor *lc_rsub_scalar_at(lc_tensor *x, double s, lc_site site)
 {
+    if (!takes_scalar(x, s, "rsub_scalar", site)) return lc__error_tensor();
     return lc_add_scalar_at(lc_neg_at(x, site), s, site);
 }
 
 lc_tensor *lc_mul_scalar_at(lc_tensor *x, double s, lc_site site)
 {
+    if (!takes_scalar(x, s, "mul_scalar", site)) return lc__error_tensor();
     return with_floats(&lc__op_mul_scalar, x, 1, &s, site);
 }
 
@@ -140,6 +153,8 @@ lc_tensor *lc_clamp_at(const lc_clamp_args *given, lc_site site)
         return lc__refuse(lc_fail(LC_ERR_ARGUMENT, "neither .min nor .max is given"), "clamp", a.x, site);
     int64_t ints[] = {has_min, has_max};
     double floats[] = {has_min ? a.min : 0, has_max ? a.max : 0};
+    for (int i = 0; i < 2; i++)
+        if (!takes_scalar(a.x, floats[i], "clamp", site)) return lc__error_tensor();
     return lc_op_call(&lc__op_clamp, 1, &a.x, 2, ints, 2, floats, site);
 }
 
@@ -199,5 +214,11 @@ lc_tensor *lc_where_at(lc_tensor *condition, lc_tensor *x, lc_tensor *y, lc_site
 lc_tensor *lc_masked_fill_at(lc_tensor *x, lc_tensor *mask, double value, lc_site site)
 {
     lc_tensor *in[] = {x, mask};
+    if (!lc__is_bad(x)) {
+        lc_dtype dtype = lc_tensor_dtype(x);
+        lc_status status = lc__infer_value(value, dtype);
+        if (status < 0) return lc__refuse(status, "masked_fill", x, site);
+        if (dtype == LC_BOOL) value = value != 0;
+    }
     return lc_op_call(&lc__op_masked_fill, 2, in, 0, NULL, 1, &value, site);
 }

@@ -3,6 +3,9 @@
 #include "ops/infer.h"
 #include "record/graph_impl.h"
 
+#include <float.h>
+#include <math.h>
+
 lc_status lc__infer_operands(const lc_infer *call, int n)
 {
     if (call->n_in != n) return lc_fail(LC_ERR_ARGUMENT, "takes %d operands, not %d", n, call->n_in);
@@ -73,6 +76,39 @@ lc_status lc__infer_broadcast(const lc_infer *call, int first, int n, lc_type *o
         }
     }
     return LC_OK;
+}
+
+static bool holds(lc_dtype dtype, double value)
+{
+    switch (dtype) {
+    case LC_F32:
+        return !isfinite(value) || fabs(value) <= (double)FLT_MAX;
+    case LC_F16:
+        return !isfinite(value) || fabs(value) <= 65504;
+    case LC_BF16:
+        return !isfinite(value) || fabs(value) <= 0x1.fep127;
+    case LC_I64:
+        return value >= -0x1p63 && value < 0x1p63;
+    case LC_I32:
+        return value > -0x1p31 - 1 && value < 0x1p31;
+    case LC_U8:
+        return value >= 0 && value < 256;
+    default:
+        return true;
+    }
+}
+
+lc_status lc__infer_value(double value, lc_dtype dtype)
+{
+    if (holds(dtype, value)) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "%g does not fit %s", value, lc_dtype_name(dtype));
+}
+
+lc_status lc__infer_scalar(double value, lc_dtype dtype)
+{
+    if (lc_dtype_is_float(dtype) || (value == rint(value) && holds(LC_I64, value))) return LC_OK;
+    return lc_fail(LC_ERR_DTYPE, "%g is not an integer%s, but x is %s; convert it with lc_cast", value,
+                   value == rint(value) && isfinite(value) ? " of 64 bits" : "", lc_dtype_name(dtype));
 }
 
 lc_status lc__infer_nothing(lc_infer *call)

@@ -20,6 +20,11 @@ lc_status lc__infer_index(const lc_infer *call, int i) LC_MUST_USE;
 lc_status lc__infer_dim(const lc_type *t, int64_t dim) LC_MUST_USE;
 /* Operands first..first+n-1 broadcast to out's shape (dtype is unchanged). */
 lc_status lc__infer_broadcast(const lc_infer *call, int first, int n, lc_type *out) LC_MUST_USE;
+/* A tensor of `dtype` can be filled with the value. As in PyTorch, integers drop fractions, and bool takes any value.
+ */
+lc_status lc__infer_value(double value, lc_dtype dtype) LC_MUST_USE;
+/* Numbers of `dtype` are computed with the value: integers only with integers. */
+lc_status lc__infer_scalar(double value, lc_dtype dtype) LC_MUST_USE;
 /* The operator has no result. */
 lc_status lc__infer_nothing(lc_infer *call) LC_MUST_USE;
 /* The result has the first operand's type. */

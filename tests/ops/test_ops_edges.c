@@ -413,6 +413,51 @@ static lc_tensor *refused(int i, const char **says)
     case 53:
         *says = "huber_loss: the target is [4] but x is [4,1]";
         return lc_huber_loss(X(4, 1), X(4));
+    case 54:
+        *says = "full: 300 does not fit u8";
+        return lc_full(300, LC_U8, 2);
+    case 55:
+        *says = "full: -1 does not fit u8";
+        return lc_full(-1, LC_U8, 2);
+    case 56:
+        *says = "full: nan does not fit i64";
+        return lc_full(NAN, LC_I64, 2);
+    case 57:
+        *says = "full: 9.3e+18 does not fit i64";
+        return lc_full(9.3e18, LC_I64, 2);
+    case 58:
+        *says = "full: 1e+300 does not fit f32";
+        return lc_full(1e300, LC_F32, 2);
+    case 59:
+        *says = "full_like: inf does not fit i64";
+        return lc_full_like(ids, INFINITY);
+    case 60:
+        *says = "scalar: 2.14748e+09 does not fit i32";
+        return lc_scalar(2147483648.0, LC_I32);
+    case 61:
+        *says = "arange: 256 does not fit u8";
+        return lc_arange(250, 1, 7, LC_U8);
+    case 62:
+        *says = "masked_fill: -1e+09 does not fit f16";
+        return lc_masked_fill(lc_cast(X(2), LC_F16), lc_gt(X(2), X(2)), -1e9);
+    case 63:
+        *says = "masked_fill: inf does not fit i64";
+        return lc_masked_fill(ids2, lc_gt(X(3), X(3)), INFINITY);
+    case 64:
+        *says = "pad: 300 does not fit u8";
+        return lc_pad_value(lc_cast(X(2), LC_U8), 300, 1, 1);
+    case 65:
+        *says = "sub_scalar: inf is not an integer, but x is i64";
+        return lc_sub_scalar(ids, INFINITY);
+    case 66:
+        *says = "rsub_scalar: 0.5 is not an integer, but x is i64";
+        return lc_rsub_scalar(ids, 0.5);
+    case 67:
+        *says = "mul_scalar: 1e+20 is not an integer of 64 bits, but x is i64";
+        return lc_mul_scalar(ids, 1e20);
+    case 68:
+        *says = "clamp: inf is not an integer, but x is i64";
+        return lc_clamp(ids, .min = 0, .max = INFINITY);
     default:
         *says = NULL;
         return NULL;
@@ -461,6 +506,48 @@ TEST(refusals)
     }
     check_accepted();
     CHECK_OK(lc_step_end(g));
+    lc_graph_free(g);
+}
+
+/* Numbers are not in a plan: each step brings its own. */
+TEST(numbers_that_do_not_fit_in_a_later_step)
+{
+    static const double good[] = {3, 200, 2}, bad[] = {0.5, 256, -INFINITY};
+    for (int i = 0; i < 3; i++) {
+        lc_graph *g;
+        CHECK_OK(lc_graph_new(&g, .threads = 1));
+        for (int step = 0; step < 3; step++) {
+            double s = step < 2 ? good[i] : bad[i];
+            CHECK_OK(lc_step_begin(g, (uint64_t)step, 0));
+            lc_tensor *x = lc_full(1, i == 1 ? LC_U8 : LC_I32, 2);
+            lc_keep(i == 0 ? lc_add_scalar(x, s) : i == 1 ? lc_masked_fill(x, lc_eq(x, x), s) : lc_clamp(x, .min = s));
+            CHECK_EQ(lc_step_run(g), step < 2 ? LC_OK : i == 1 ? LC_ERR_ARGUMENT : LC_ERR_DTYPE);
+            CHECK_EQ(lc_step_end(g) < 0, step == 2);
+        }
+        lc_graph_free(g);
+    }
+}
+
+/* Fractions are dropped; a bool is true for any number except 0. */
+TEST(values_of_integers_and_bools)
+{
+    static const double values[] = {0.5, -1e10, NAN, INFINITY, 1e-50, 0};
+    lc_graph *g;
+    CHECK_OK(lc_graph_new(&g, .threads = 1));
+    for (int i = 0; i < 6; i++) {
+        double got;
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        lc_tensor *x = lc_full(i % 2, LC_BOOL, 1);
+        CHECK_OK(lc_item(lc_masked_fill(x, lc_eq(x, x), values[i]), &got));
+        CHECK_EQ(got, i < 5 ? 1 : 0);
+        CHECK_OK(lc_item(lc_full(values[i], LC_BOOL, 1), &got));
+        CHECK_EQ(got, i < 5 ? 1 : 0);
+        CHECK_OK(lc_item(lc_full(-2.7, LC_I64, 1), &got));
+        CHECK_EQ(got, -2);
+        CHECK_OK(lc_item(lc_full(255.5, LC_U8, 1), &got));
+        CHECK_EQ(got, 255);
+        CHECK_OK(lc_step_end(g));
+    }
     lc_graph_free(g);
 }
 
