@@ -133,15 +133,34 @@ lc_tensor *lc_kl_div_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
     return reduced(lc__op2(op, x, a.target, site), a.reduction, site);
 }
 
+static lc_status check_vectors(const lc_type *x, const lc_type *y, int dim, lc_type *both)
+{
+    const lc_type *in[] = {x, y};
+    const lc_infer call = {.n_in = 2, .in = in};
+    if (!lc_dtype_is_float(x->dtype) || !lc_dtype_is_float(y->dtype) || (x->dtype == LC_F64) != (y->dtype == LC_F64))
+        return lc_fail(LC_ERR_DTYPE, "x is %s and y is %s; convert them with lc_cast", lc_dtype_name(x->dtype),
+                       lc_dtype_name(y->dtype));
+    LC_TRY(lc__infer_broadcast(&call, 0, 2, both));
+    return lc__infer_dim(both, lc__wrap_dim(dim, both->ndim));
+}
+
+/* As in PyTorch, a norm below eps counts as eps, but its gradient is that of the norm. */
 lc_tensor *lc_cosine_similarity_at(lc_tensor *x, lc_tensor *y, const lc_cosine_args *given, lc_site site)
 {
     LC__TAKE_OP(a, "cosine_similarity", lc_cosine, given, site);
+    static const char *const names[] = {"x", "y"};
     const lc_dims along = LC_DIMS(a.dim);
     lc_tensor *unit[] = {x, y}; /* divided first: f16 has no room for products of x and y, or of norms */
+    for (int i = 0; i < 2; i++)
+        if (!lc__is_given(unit[i], names[i], "cosine_similarity", site)) return lc__error_tensor();
+    lc_type both;
+    lc_status status = check_vectors(lc_tensor_type(x), lc_tensor_type(y), a.dim, &both);
+    if (status < 0) return lc__refuse(status, "cosine_similarity", x, site);
     for (int i = 0; i < 2; i++) {
+        unit[i] = lc_expand_at(unit[i], both.ndim, both.shape, site); /* a norm counts what is repeated */
         lc_tensor *norm = LC__CALL_AT(lc_norm, lc_reduce, (), site, .x = unit[i], .dims = along, .keepdim = true);
-        norm = LC__CALL_AT(lc_clamp, lc_clamp, (), site, .x = norm, .min = a.eps);
-        unit[i] = lc_div_at(unit[i], norm, site);
+        lc_tensor *below = lc_relu_at(lc_add_scalar_at(lc_neg_at(norm, site), a.eps, site), site);
+        unit[i] = lc_div_at(unit[i], lc_add_at(norm, lc_detach_at(below, site), site), site);
     }
     return LC__CALL_AT(lc_sum, lc_reduce, (), site, .x = lc_mul_at(unit[0], unit[1], site), .dims = along);
 }

@@ -47,6 +47,17 @@ lc_tensor *lc__sum_but(lc_tensor *x, int dim, lc_site site)
     return lc_op_call(&lc__op_sum, LC_IN(x), count, ints, LC_NONE, site);
 }
 
+bool lc__is_given(lc_tensor *x, const char *what, const char *name, lc_site site)
+{
+    if (!lc__check_tensor(x, what, name, site)) return false;
+    if (!lc_tensor_is_error(x)) return true;
+    lc_graph *g = lc_current_graph();
+    if (g && g->status == LC_OK)
+        lc__refuse_call(lc_fail(LC_ERR_STATE, "%s is the result of a failed operation: %s", what, lc_error_message()),
+                        name, site);
+    return false;
+}
+
 lc_tensor *lc__refuse(lc_status status, const char *name, lc_tensor *x, lc_site site)
 {
     lc__record_error(lc_current_graph(), status, name, site, NULL, &x, 1);

@@ -46,6 +46,9 @@ lc_tensor *lc__sum_but(lc_tensor *x, int dim, lc_site site);
 /* A vector over channels as [C,1,..], to broadcast against x[N,C,*]. For gradient rules and functions of several
  * operators. */
 lc_tensor *lc__over_channels(lc_tensor *v, lc_tensor *x);
+/* For functions made of several operators: whether x is a tensor, and not the result of a failed operation; if not,
+ * reports `what` as an operand of `name`. */
+bool lc__is_given(lc_tensor *x, const char *what, const char *name, lc_site site);
 /* For functions made of several operators: reports lc_error_message() as an error of `name`, and returns the error
  * tensor. */
 lc_tensor *lc__refuse(lc_status status, const char *name, lc_tensor *x, lc_site site);

@@ -75,6 +75,15 @@ static lc_tensor *xlogy_other(lc_tensor *y)
     lc_tensor *used = lc_gt(y, lc_scalar(0.5, LC_F32));
     return lc_where(used, lc_xlogy(lc_full(2, LC_F32, 3), y), lc_full(0, LC_F32, 3));
 }
+/* Norms below eps, and one vector that is repeated along the dimension. */
+static lc_tensor *cosine_of_short(lc_tensor *x)
+{
+    return lc_cosine_similarity(x, lc_full(0.5, LC_F32, 3), 0, .eps = 2);
+}
+static lc_tensor *cosine_of_repeated(lc_tensor *x)
+{
+    return lc_cosine_similarity(x, lc_arange(1, 1, 3, LC_F32), 0, .eps = 5);
+}
 /* The incoming gradient is zero, and ln(y) is not a number. */
 static lc_tensor *xlogy_first(lc_tensor *x)
 {
@@ -121,6 +130,9 @@ TEST(gradients)
     check_gradient("clamp", clamped, 5, (float[]){-1, -0.5f, 0, 0.5f, NAN}, (float[]){0, 0, 1, 0, 0});
     check_gradient("clamp below", clamped_below, 4, (float[]){-1, -0.5f, 0, 9}, (float[]){0, 0, 1, 1});
     check_gradient("smooth_l1", smooth_l1, 3, (float[]){NAN, 0.5f, -3}, (float[]){NAN, 0.5f, -1});
+    check_gradient("cosine, below eps", cosine_of_short, 3, (float[]){0.3f, -0.4f, 1},
+                   (float[]){0.1099f, 0.1451f, 0.0747f});
+    check_gradient("cosine, repeated", cosine_of_repeated, 1, (float[]){-2}, (float[]){0.0737f});
     check_gradient("rounded", rounded, 3, (float[]){0.3f, -1.7f, 0}, (float[]){0, 0, 0});
     check_gradient("not recorded", not_recorded, 3, (float[]){1, 2, 3}, (float[]){4, 8, 12});
 }
