@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operators that only move elements, of any data type: contiguous, cat (ints dim), pad (ints before and after of every
  * dimension; floats value), tril and triu (ints diagonal), flip (ints dims). */
+#include <stdio.h>
+
 #include "ops/infer.h"
 #include "base/number.h"
 #include "ops/nn_util.h"
 #include "ops/ops.h"
+#include "record/graph_impl.h"
 #include "ops/walk.h"
 
 /* ---- contiguous ---- */
@@ -94,10 +97,34 @@ lc_tensor *lc_cat_at(int dim, int n, lc_tensor *const *x, lc_site site)
 
 #define MAX_STACK 64
 
+/* x[i] has the type of x[0]. */
+static bool can_stack(lc_tensor *const *x, int i, lc_site site)
+{
+    char what[32], a[LC__SHAPE_TEXT], b[LC__SHAPE_TEXT];
+    snprintf(what, sizeof what, "tensor %d", i);
+    if (!lc__is_given(x[i], what, "stack", site)) return false;
+    const lc_type *first = lc_tensor_type(x[0]), *t = lc_tensor_type(x[i]);
+    bool same = t->ndim == first->ndim && t->dtype == first->dtype;
+    for (int d = 0; same && d < t->ndim; d++) same = t->shape[d] == first->shape[d];
+    if (same) return true;
+    lc__refuse(lc_fail(LC_ERR_SHAPE, "%s is %s%s, but the first is %s%s", what, lc_dtype_name(t->dtype),
+                       lc__shape_text(t, a, sizeof a), lc_dtype_name(first->dtype), lc__shape_text(first, b, sizeof b)),
+               "stack", x[0], site);
+    return false;
+}
+
 lc_tensor *lc_stack_at(int dim, int n, lc_tensor *const *x, lc_site site)
 {
     lc_tensor *rows[MAX_STACK];
-    if (n < 1 || !x || lc__is_bad(x[0])) return lc_cat_at(0, n, x, site);
+    if (n < 1 || !x) {
+        lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, n < 1 ? "there is nothing to stack" : "x is NULL"), "stack", site);
+        return lc__error_tensor();
+    }
+    for (int i = 0; i < n; i++)
+        if (!can_stack(x, i, site)) return lc__error_tensor();
+    const lc_type *t = lc_tensor_type(x[0]);
+    int64_t at = lc__wrap_dim(dim, t->ndim + 1);
+    if (at < 0 || at > t->ndim) return lc__refuse(lc__infer_dim(t, dim), "stack", x[0], site);
     if (n > MAX_STACK) { /* in pieces */
         lc_tensor *both[] = {lc_stack_at(dim, MAX_STACK, x, site),
                              lc_stack_at(dim, n - MAX_STACK, x + MAX_STACK, site)};
@@ -282,6 +309,7 @@ lc_tensor *lc_flip_at(lc_tensor *x, int n, const int64_t *dims, lc_site site)
     if (lc__is_bad(x) || n < 0 || n > LC_MAX_DIMS || !dims)
         return lc_op_call(&lc__op_flip, 1, &x, n, dims, 0, NULL, site);
     int64_t wrapped[LC_MAX_DIMS];
+    if (n == 1 && lc__is_point(x, dims[0])) return lc__unchanged(x, site);
     for (int i = 0; i < n; i++) wrapped[i] = lc__wrap_dim(dims[i], lc_tensor_ndim(x));
     return lc_op_call(&lc__op_flip, 1, &x, n, wrapped, 0, NULL, site);
 }

@@ -135,6 +135,8 @@ lc_tensor *lc_elu_at(const lc_elu_args *given, lc_site site)
 lc_tensor *lc_hardtanh_at(lc_tensor *x, double min, double max, lc_site site)
 {
     double floats[] = {min, max};
+    if (min > max && !lc__is_bad(x))
+        return lc__refuse(lc_fail(LC_ERR_ARGUMENT, "min is %g, which is above max, %g", min, max), "hardtanh", x, site);
     return with_floats(&lc__op_hardtanh, x, 2, floats, site);
 }
 
@@ -185,13 +187,20 @@ lc_tensor *lc_prelu_at(lc_tensor *x, lc_tensor *w, lc_site site)
 
 lc_tensor *lc_glu_at(lc_tensor *x, int dim, lc_site site)
 {
-    if (lc__is_bad(x)) return lc__op1(&lc__op_slice, x, site);
+    if (!lc__is_given(x, "x", "glu", site)) return lc__error_tensor();
     const lc_type *t = lc_tensor_type(x);
-    int64_t d = lc__wrap_dim(dim, t->ndim), half = -1; /* -1: an odd size, which slice reports */
-    if (d >= 0 && d < t->ndim && t->shape[d] % 2 == 0) half = t->shape[d] / 2;
-    lc_tensor *a = lc_slice_at(x, dim, 0, half, site);
-    if (lc__is_bad(a)) return a;
-    return lc_mul_at(a, lc_sigmoid_at(lc_slice_at(x, dim, half, half, site), site), site);
+    int64_t d = lc__wrap_dim(dim, t->ndim);
+    lc_status status = lc__infer_dim(t, d);
+    if (status >= 0 && t->shape[d] % 2)
+        status = lc_fail(LC_ERR_SHAPE, "dimension %lld has %lld elements, which is not an even number", (long long)d,
+                         (long long)t->shape[d]);
+    if (status >= 0 && !lc_dtype_is_float(t->dtype))
+        status = lc_fail(LC_ERR_DTYPE, "x is %s, but floating-point numbers are needed; convert it with lc_cast",
+                         lc_dtype_name(t->dtype));
+    if (status < 0) return lc__refuse(status, "glu", x, site);
+    int64_t half = t->shape[d] / 2;
+    lc_tensor *a = lc_slice_at(x, (int)d, 0, half, site);
+    return lc_mul_at(a, lc_sigmoid_at(lc_slice_at(x, (int)d, half, half, site), site), site);
 }
 
 lc_tensor *lc_cast_at(lc_tensor *x, lc_dtype dtype, lc_site site)

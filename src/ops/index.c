@@ -371,8 +371,27 @@ static int64_t wrapped(const lc_tensor *x, int dim)
     return lc__is_bad(x) ? 0 : lc__wrap_dim(dim, lc_tensor_ndim(x));
 }
 
+/* Whether one of n tensors has no dimensions and the others have at most one: PyTorch takes it as [1]. */
+static bool are_points(int n, lc_tensor *const *x)
+{
+    bool any = false;
+    for (int i = 0; i < n; i++) {
+        if (lc__is_bad(x[i]) || lc_tensor_ndim(x[i]) > 1) return false;
+        any |= lc_tensor_ndim(x[i]) == 0;
+    }
+    return any;
+}
+
+/* The shape of a result along a line: that of `like`. */
+static lc_tensor *shaped(lc_tensor *y, const lc_tensor *like, lc_site site)
+{
+    return lc_tensor_ndim(like) == 0 ? lc__as_point(y, site) : y;
+}
+
 lc_tensor *lc_gather_at(lc_tensor *x, int dim, lc_tensor *ids, lc_site site)
 {
+    if (are_points(2, (lc_tensor *[]){x, ids}))
+        return shaped(lc_gather_at(lc__as_line(x, site), dim, lc__as_line(ids, site), site), ids, site);
     lc_tensor *in[] = {x, ids};
     int64_t d = wrapped(x, dim);
     return lc_op_call(&lc__op_gather, 2, in, 1, &d, 0, NULL, site);
@@ -380,6 +399,13 @@ lc_tensor *lc_gather_at(lc_tensor *x, int dim, lc_tensor *ids, lc_site site)
 
 lc_tensor *lc_index_select_at(lc_tensor *x, int dim, lc_tensor *ids, lc_site site)
 {
+    ids = lc__as_line(ids, site);
+    if (lc__is_point(x, dim) && !lc__is_bad(ids)) {
+        int64_t n = lc_tensor_numel(ids);
+        if (n == 1) return lc__as_point(lc_index_select_at(lc__as_line(x, site), dim, ids, site), site);
+        return lc__refuse(lc_fail(LC_ERR_SHAPE, "x has no dimensions: there must be 1 index, not %lld", (long long)n),
+                          "index_select", x, site);
+    }
     lc_tensor *in[] = {x, ids};
     int64_t d = wrapped(x, dim);
     return lc_op_call(&lc__op_index_select, 2, in, 1, &d, 0, NULL, site);
@@ -388,6 +414,10 @@ lc_tensor *lc_index_select_at(lc_tensor *x, int dim, lc_tensor *ids, lc_site sit
 lc_tensor *lc_scatter_add_at(lc_tensor *x, int dim, lc_tensor *ids, lc_tensor *src, lc_site site)
 {
     if (lc__is_bad(x)) return lc__op1(&lc__op_scatter_add, x, site);
+    if (are_points(3, (lc_tensor *[]){x, ids, src}))
+        return shaped(
+            lc_scatter_add_at(lc__as_line(x, site), dim, lc__as_line(ids, site), lc__as_line(src, site), site), x,
+            site);
     lc_tensor *in[] = {src, ids};
     const lc_type *t = lc_tensor_type(x);
     int64_t ints[1 + LC_MAX_DIMS] = {wrapped(x, dim)};
@@ -409,6 +439,9 @@ static lc_status check_same_but(const lc_type *x, const lc_type *src, int64_t di
 lc_tensor *lc_index_add_at(lc_tensor *x, int dim, lc_tensor *ids, lc_tensor *src, lc_site site)
 {
     if (lc__is_bad(x)) return lc__op1(&lc__op_index_add, x, site);
+    ids = lc__as_line(ids, site);
+    if (lc__is_point(x, dim) && !lc__is_bad(src) && lc_tensor_ndim(src) == 0)
+        return lc__as_point(lc_index_add_at(lc__as_line(x, site), dim, ids, lc__as_line(src, site), site), site);
     lc_tensor *in[] = {src, ids};
     int64_t d = wrapped(x, dim), exists = d >= 0 && d < lc_tensor_ndim(x);
     int64_t ints[] = {d, exists ? lc_tensor_shape(x)[d] : 0};
@@ -424,7 +457,7 @@ lc_tensor *lc_one_hot_at(lc_tensor *ids, int64_t classes, lc_site site)
 
 lc_tensor *lc_length_mask_at(lc_tensor *lengths, int64_t size, lc_site site)
 {
-    if (lc__is_bad(lengths)) return lc_unsqueeze_at(lengths, -1, site);
+    if (!lc__is_given(lengths, "lengths", "length_mask", site)) return lc__error_tensor();
     const lc_type *type = lc_tensor_type(lengths);
     if (type->dtype != LC_I64 && type->dtype != LC_I32)
         return lc__refuse(lc_fail(LC_ERR_DTYPE, "lengths must be i64 or i32, and are %s", lc_dtype_name(type->dtype)),

@@ -141,7 +141,8 @@ static lc_status check_vectors(const lc_type *x, const lc_type *y, int dim, lc_t
         return lc_fail(LC_ERR_DTYPE, "x is %s and y is %s; convert them with lc_cast", lc_dtype_name(x->dtype),
                        lc_dtype_name(y->dtype));
     LC_TRY(lc__infer_broadcast(&call, 0, 2, both));
-    return lc__infer_dim(both, lc__wrap_dim(dim, both->ndim));
+    bool point = both->ndim == 0 && (dim == 0 || dim == -1);
+    return point ? LC_OK : lc__infer_dim(both, lc__wrap_dim(dim, both->ndim));
 }
 
 /* As in PyTorch, a norm below eps counts as eps, but its gradient is that of the norm. */

@@ -37,6 +37,23 @@ static inline lc_tensor *lc__reshape(lc_tensor *x, int ndim, const int64_t *shap
 {
     return lc_op_call(&lc__op_reshape, LC_IN(x), ndim, shape, LC_NONE, site);
 }
+/* Whether x has no dimensions, and dim is 0 or -1: then a function along a dimension takes x as [1], as in PyTorch. */
+static inline bool lc__is_point(const lc_tensor *x, int64_t dim)
+{
+    return !lc__unusable(x) && lc_tensor_ndim(x) == 0 && (dim == 0 || dim == -1);
+}
+
+/* x without dimensions as [1]; any other x as it is. */
+static inline lc_tensor *lc__as_line(lc_tensor *x, lc_site site)
+{
+    return lc__unusable(x) || lc_tensor_ndim(x) > 0 ? x : lc__reshape(x, 1, (const int64_t[]){1}, site);
+}
+
+/* [1] without its dimension. */
+static inline lc_tensor *lc__as_point(lc_tensor *y, lc_site site)
+{
+    return lc__unusable(y) ? y : lc__reshape(y, 0, NULL, site);
+}
 /* Swaps the last two dimensions. */
 lc_tensor *lc__transpose_last(lc_tensor *x, lc_site site);
 /* [..., n] -> [M, n], where the last `keep` dimensions become one. */

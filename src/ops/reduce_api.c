@@ -8,11 +8,27 @@
 #include <math.h>
 #include <string.h>
 
-static lc_tensor *call_reduce(const lc_op *op, const lc_reduce_args *a, int n_extra, int64_t extra, int n_float,
+/* Dimensions that exist; 0 or -1 of an x without dimensions are all it has, as in PyTorch. */
+static bool takes_dims(lc_reduce_args *a, const char *name, lc_site site)
+{
+    if (lc__is_bad(a->x)) return true;
+    const lc_type *t = lc_tensor_type(a->x);
+    if (a->dims.n == 1 && lc__is_point(a->x, a->dims.dim[0])) a->dims.n = 0;
+    for (int i = 0; i < a->dims.n && i < LC_MAX_DIMS; i++) {
+        int64_t d = lc__wrap_dim(a->dims.dim[i], t->ndim);
+        if (d >= 0 && d < t->ndim) continue;
+        lc__refuse(lc__infer_dim(t, a->dims.dim[i]), name, a->x, site);
+        return false;
+    }
+    return true;
+}
+
+static lc_tensor *call_reduce(const lc_op *op, lc_reduce_args *a, int n_extra, int64_t extra, int n_float,
                               const double *floats, lc_site site)
 {
     lc_tensor *x = a->x;
     if (lc__is_bad(x)) return lc__op1(op, x, site);
+    if (!takes_dims(a, op->name, site)) return lc__error_tensor();
     int ndim = lc_tensor_ndim(x), n = a->dims.n;
     int64_t ints[2 + LC_MAX_DIMS + 1] = {a->keepdim};
     int64_t *dims = ints + 2;
@@ -61,7 +77,7 @@ lc_tensor *lc_logsumexp_at(const lc_reduce_args *given, lc_site site)
     return call_reduce(&lc__op_logsumexp, &a, 0, 0, 0, NULL, site);
 }
 
-static lc_tensor *call_moment(const lc_op *op, const lc_reduce_args *a, lc_site site)
+static lc_tensor *call_moment(const lc_op *op, lc_reduce_args *a, lc_site site)
 {
     int64_t correction;
     memcpy(&correction, &a->correction, sizeof correction);
@@ -87,6 +103,7 @@ lc_tensor *lc_norm_at(const lc_reduce_args *given, lc_site site)
     LC__TAKE_OP(a, "norm", lc_reduce, given, site);
     double p = a.p;
     if (lc__is_bad(a.x)) return lc__op1(&lc__op_norm, a.x, site);
+    if (!takes_dims(&a, "norm", site)) return lc__error_tensor();
     if (p == 1 || isinf(p)) {
         a.x = lc_abs_at(a.x, site);
         return p == 1 ? lc_sum_at(&a, site) : p > 0 ? lc_amax_at(&a, site) : lc_amin_at(&a, site);

@@ -2,6 +2,7 @@
 /* Operators along one dimension: cumsum (ints dim, reverse), topk (ints k, dim, largest; results: values, indices). */
 #include "ops/infer.h"
 #include "base/number.h"
+#include "ops/nn_util.h"
 #include "ops/ops.h"
 #include "ops/walk.h"
 #include "ops/take.h"
@@ -75,6 +76,7 @@ const lc_op lc__op_cumsum = {
 lc_tensor *lc_cumsum_at(lc_tensor *x, int dim, lc_site site)
 {
     if (lc__is_bad(x)) return lc__op1(&lc__op_cumsum, x, site);
+    if (lc__is_point(x, dim)) return lc__as_point(lc_cumsum_at(lc__as_line(x, site), 0, site), site);
     int64_t ints[] = {lc__wrap_dim(dim, lc_tensor_ndim(x)), 0};
     return lc_op_call(&lc__op_cumsum, 1, &x, 2, ints, 0, NULL, site);
 }
@@ -180,11 +182,12 @@ const lc_op lc__op_topk = {.name = "topk", .n_out = 2, .infer = topk_infer, .gra
 
 static lc_tensor *call_topk(lc_tensor *x, lc_tensor **indices, int64_t k, int64_t dim, bool largest, lc_site site)
 {
-    int64_t ints[] = {k, dim, largest};
-    lc_tensor *out[LC_MAX_OUTPUTS] = {NULL};
-    lc_op_call_n(&lc__op_topk, 1, &x, 3, ints, 0, NULL, out, site);
-    if (indices) *indices = out[1];
-    return out[0];
+    bool point = lc__is_point(x, dim) && (k == 0 || k == 1); /* one element, as in PyTorch */
+    int64_t ints[] = {point ? 1 : k, point ? 0 : dim, largest};
+    lc_tensor *out[LC_MAX_OUTPUTS] = {NULL}, *in = point ? lc__as_line(x, site) : x;
+    lc_op_call_n(&lc__op_topk, 1, &in, 3, ints, 0, NULL, out, site);
+    if (indices) *indices = point ? lc__as_point(out[1], site) : out[1];
+    return point ? lc__as_point(out[0], site) : out[0];
 }
 
 lc_tensor *lc_topk_at(lc_tensor *x, lc_tensor **indices, int64_t k, const lc_topk_args *given, lc_site site)
@@ -196,8 +199,11 @@ lc_tensor *lc_topk_at(lc_tensor *x, lc_tensor **indices, int64_t k, const lc_top
 
 lc_tensor *lc_sort_at(lc_tensor *x, lc_tensor **indices, int dim, bool descending, lc_site site)
 {
-    if (lc__is_bad(x)) return call_topk(x, indices, 0, 0, descending, site);
-    int64_t d = lc__wrap_dim(dim, lc_tensor_ndim(x));
-    int64_t k = d >= 0 && d < lc_tensor_ndim(x) ? lc_tensor_shape(x)[d] : 0;
-    return call_topk(x, indices, k, d, descending, site);
+    if (indices) *indices = lc__error_tensor();
+    if (!lc__is_given(x, "x", "sort", site)) return lc__error_tensor();
+    const lc_type *t = lc_tensor_type(x);
+    if (lc__is_point(x, dim)) return call_topk(x, indices, 1, 0, descending, site);
+    int64_t d = lc__wrap_dim(dim, t->ndim);
+    lc_status status = lc__infer_dim(t, d);
+    return status < 0 ? lc__refuse(status, "sort", x, site) : call_topk(x, indices, t->shape[d], d, descending, site);
 }

@@ -4,6 +4,7 @@
 
 #include "ops/infer.h"
 #include "base/number.h"
+#include "ops/nn_util.h"
 #include "ops/ops.h"
 #include "ops/walk.h"
 
@@ -141,6 +142,7 @@ LINE_OP(log_softmax_backward, infer_backward, .flags = LC_OP_NO_GRAD)
 static lc_tensor *call_line(const lc_op *op, lc_tensor *x, int dim, lc_site site)
 {
     if (lc__is_bad(x)) return lc__op1(op, x, site);
+    if (lc__is_point(x, dim)) return lc__as_point(call_line(op, lc__as_line(x, site), 0, site), site);
     int64_t d = lc__wrap_dim(dim, lc_tensor_ndim(x));
     return lc_op_call(op, 1, &x, 1, &d, 0, NULL, site);
 }

@@ -238,11 +238,11 @@ lc_tensor *lc_reshape_at(lc_tensor *x, int n, const int64_t *shape, lc_site site
 
 lc_tensor *lc_flatten_at(lc_tensor *x, int start_dim, lc_site site)
 {
-    if (lc__is_bad(x)) return lc__op1(&lc__op_reshape, x, site);
+    if (!lc__is_given(x, "x", "flatten", site)) return lc__error_tensor();
     const lc_type *t = lc_tensor_type(x);
-    int64_t start = lc__wrap_dim(start_dim, t->ndim), shape[LC_MAX_DIMS], bad = -2;
-    if (t->ndim == 0) return lc_reshape_at(x, 1, (int64_t[]){1}, site);
-    if (start < 0 || start >= t->ndim) return call_view(&lc__op_reshape, x, 1, &bad, site);
+    int64_t start = lc__wrap_dim(start_dim, t->ndim), shape[LC_MAX_DIMS];
+    if (lc__is_point(x, start_dim)) return lc__as_line(x, site);
+    if (start < 0 || start >= t->ndim) return lc__refuse(lc__infer_dim(t, start_dim), "flatten", x, site);
     int64_t last = 1;
     for (int d = 0; d < t->ndim; d++)
         if (d < start)
@@ -255,13 +255,19 @@ lc_tensor *lc_flatten_at(lc_tensor *x, int start_dim, lc_site site)
 
 lc_tensor *lc_unflatten_at(lc_tensor *x, int dim, int64_t first, lc_site site)
 {
-    if (lc__is_bad(x)) return lc__op1(&lc__op_reshape, x, site);
+    if (!lc__is_given(x, "x", "unflatten", site)) return lc__error_tensor();
     const lc_type *t = lc_tensor_type(x);
-    int64_t at = lc__wrap_dim(dim, t->ndim), shape[LC_MAX_DIMS + 1], bad = -2;
-    if (at < 0 || at >= t->ndim || t->ndim == LC_MAX_DIMS) return call_view(&lc__op_reshape, x, 1, &bad, site);
+    int64_t at = lc__wrap_dim(dim, t->ndim), shape[LC_MAX_DIMS + 1];
+    lc_status status = at < 0 || at >= t->ndim ? lc__infer_dim(t, dim) : LC_OK;
+    if (status >= 0 && t->ndim == LC_MAX_DIMS)
+        status = lc_fail(LC_ERR_SHAPE, "x has %d dimensions, and no more are allowed", LC_MAX_DIMS);
+    if (status >= 0 && (first < 1 || t->shape[at] % first))
+        status = lc_fail(LC_ERR_SHAPE, "dimension %d has %lld elements, which %lld does not divide", dim,
+                         (long long)t->shape[at], (long long)first);
+    if (status < 0) return lc__refuse(status, "unflatten", x, site);
     for (int d = 0; d < t->ndim; d++) shape[d + (d > at)] = t->shape[d];
     shape[at] = first;
-    shape[at + 1] = first > 0 && t->shape[at] % first == 0 ? t->shape[at] / first : -1;
+    shape[at + 1] = t->shape[at] / first;
     return call_view(&lc__op_reshape, x, t->ndim + 1, shape, site);
 }
 
@@ -275,12 +281,14 @@ lc_tensor *lc_permute_at(lc_tensor *x, int n, const int64_t *dims, lc_site site)
 
 lc_tensor *lc_transpose_at(lc_tensor *x, int dim0, int dim1, lc_site site)
 {
-    if (lc__is_bad(x)) return lc__op1(&lc__op_permute, x, site);
-    int ndim = lc_tensor_ndim(x);
-    int64_t a = lc__wrap_dim(dim0, ndim), b = lc__wrap_dim(dim1, ndim), dims[LC_MAX_DIMS];
-    for (int d = 0; d < ndim; d++) dims[d] = d == a ? b : d == b ? a : d;
-    bool exist = a >= 0 && a < ndim && b >= 0 && b < ndim;
-    return call_view(&lc__op_permute, x, exist ? ndim : ndim + 1, dims, site);
+    if (!lc__is_given(x, "x", "transpose", site)) return lc__error_tensor();
+    const lc_type *t = lc_tensor_type(x);
+    if (lc__is_point(x, dim0) && lc__is_point(x, dim1)) return lc__unchanged(x, site);
+    int64_t a = lc__wrap_dim(dim0, t->ndim), b = lc__wrap_dim(dim1, t->ndim), dims[LC_MAX_DIMS];
+    if (a < 0 || a >= t->ndim) return lc__refuse(lc__infer_dim(t, dim0), "transpose", x, site);
+    if (b < 0 || b >= t->ndim) return lc__refuse(lc__infer_dim(t, dim1), "transpose", x, site);
+    for (int d = 0; d < t->ndim; d++) dims[d] = d == a ? b : d == b ? a : d;
+    return call_view(&lc__op_permute, x, t->ndim, dims, site);
 }
 
 lc_tensor *lc_slice_at(lc_tensor *x, int dim, int64_t start, int64_t length, lc_site site)
@@ -304,23 +312,31 @@ static lc_tensor *drop_dim(lc_tensor *x, int64_t dim, lc_site site)
 
 lc_tensor *lc_select_at(lc_tensor *x, int dim, int64_t index, lc_site site)
 {
-    lc_tensor *y = lc_slice_at(x, dim, index, 1, site);
-    return lc__is_bad(y) ? y : drop_dim(y, lc__wrap_dim(dim, lc_tensor_ndim(y)), site);
+    if (!lc__is_given(x, "x", "select", site)) return lc__error_tensor();
+    const lc_type *t = lc_tensor_type(x);
+    int64_t d = lc__wrap_dim(dim, t->ndim);
+    if (d < 0 || d >= t->ndim) return lc__refuse(lc__infer_dim(t, dim), "select", x, site);
+    if (index < -t->shape[d] || index >= t->shape[d])
+        return lc__refuse(lc_fail(LC_ERR_SHAPE, "index %lld is out of range for dimension %d of %lld elements",
+                                  (long long)index, dim, (long long)t->shape[d]),
+                          "select", x, site);
+    lc_tensor *y = lc_slice_at(x, (int)d, index, 1, site);
+    return lc__is_bad(y) ? y : drop_dim(y, d, site);
 }
 
 lc_tensor *lc_squeeze_at(lc_tensor *x, int dim, lc_site site)
 {
-    if (lc__is_bad(x)) return lc__op1(&lc__op_reshape, x, site);
+    if (!lc__is_given(x, "x", "squeeze", site)) return lc__error_tensor();
     const lc_type *t = lc_tensor_type(x);
     int64_t d = lc__wrap_dim(dim, t->ndim);
-    if (t->ndim == 0 && (dim == 0 || dim == -1)) return lc__unchanged(x, site); /* as in PyTorch */
+    if (lc__is_point(x, dim)) return lc__unchanged(x, site);
     if (d < 0 || d >= t->ndim) return lc__refuse(lc__infer_dim(t, dim), "squeeze", x, site);
     return t->shape[d] == 1 ? drop_dim(x, d, site) : lc__unchanged(x, site);
 }
 
 lc_tensor *lc_unsqueeze_at(lc_tensor *x, int dim, lc_site site)
 {
-    if (lc__is_bad(x)) return lc__op1(&lc__op_reshape, x, site);
+    if (!lc__is_given(x, "x", "unsqueeze", site)) return lc__error_tensor();
     const lc_type *t = lc_tensor_type(x);
     int64_t at = lc__wrap_dim(dim, t->ndim + 1), shape[LC_MAX_DIMS + 1];
     if (at < 0 || at > t->ndim) return lc__refuse(lc__infer_dim(t, dim), "unsqueeze", x, site);
@@ -351,44 +367,61 @@ static int refuse_parts(lc_status status, const char *title, int room, lc_tensor
     return room > 0 ? room : 0;
 }
 
-int lc_split_at(lc_tensor *x, int64_t size, int dim, int max, lc_tensor **out, lc_site site)
+/* lc_split, and the parts of lc_chunk. */
+static int parts_of(lc_tensor *x, int64_t size, int dim, int max, lc_tensor **out, const char *title, lc_site site)
 {
-    if (!out) return refuse_parts(lc_fail(LC_ERR_ARGUMENT, "out is NULL"), "split", 0, out, site);
-    if (lc__is_bad(x)) { /* the operator reports it */
-        lc_tensor *none = lc_slice_at(x, dim, 0, size, site);
-        for (int k = 0; k < max; k++) out[k] = none;
-        return max > 0 ? max : 0;
-    }
     int ndim = lc_tensor_ndim(x), n = 0;
     int64_t d = lc__wrap_dim(dim, ndim);
     if (d < 0 || d >= ndim)
         return refuse_parts(
-            lc_fail(LC_ERR_SHAPE, "dimension %d is out of range for a tensor of %d dimensions", dim, ndim), "split",
-            max, out, site);
+            lc_fail(LC_ERR_SHAPE, "dimension %d is out of range for a tensor of %d dimensions", dim, ndim), title, max,
+            out, site);
     if (size < 1)
-        return refuse_parts(lc_fail(LC_ERR_ARGUMENT, "parts cannot have %lld elements", (long long)size), "split", max,
+        return refuse_parts(lc_fail(LC_ERR_ARGUMENT, "parts cannot have %lld elements", (long long)size), title, max,
                             out, site);
     int64_t have = lc_tensor_shape(x)[d], parts = have ? (have - 1) / size + 1 : 1;
     if (parts > max)
         return refuse_parts(lc_fail(LC_ERR_ARGUMENT,
                                     "dimension %lld of %lld elements has %lld parts of %lld, and there is room for %d",
                                     (long long)d, (long long)have, (long long)parts, (long long)size, max),
-                            "split", max, out, site);
+                            title, max, out, site);
     for (; n < parts; n++)
         out[n] = lc_slice_at(x, dim, n * size, have - n * size < size ? have - n * size : size, site);
     return n;
 }
 
+/* Whether x and out are given; if not, *n is what the function returns. */
+static bool can_cut(lc_tensor *x, int room, lc_tensor **out, const char *title, lc_site site, int *n)
+{
+    *n = 0;
+    if (!out) {
+        refuse_parts(lc_fail(LC_ERR_ARGUMENT, "out is NULL"), title, 0, out, site);
+        return false;
+    }
+    if (lc__is_given(x, "x", title, site)) return true;
+    for (; *n < room; ++*n) out[*n] = lc__error_tensor();
+    return false;
+}
+
+int lc_split_at(lc_tensor *x, int64_t size, int dim, int max, lc_tensor **out, lc_site site)
+{
+    int n;
+    return can_cut(x, max, out, "split", site, &n) ? parts_of(x, size, dim, max, out, "split", site) : n;
+}
+
 int lc_chunk_at(lc_tensor *x, int n, int dim, lc_tensor **out, lc_site site)
 {
-    if (!out) return refuse_parts(lc_fail(LC_ERR_ARGUMENT, "out is NULL"), "chunk", 0, out, site);
-    if (n < 1)
+    int refused;
+    if (out && n < 1)
         return refuse_parts(lc_fail(LC_ERR_ARGUMENT, "%d parts were requested; there must be at least 1", n), "chunk",
                             0, out, site);
-    int64_t d = lc__is_bad(x) ? 0 : lc__wrap_dim(dim, lc_tensor_ndim(x));
-    bool exists = !lc__is_bad(x) && d >= 0 && d < lc_tensor_ndim(x);
-    int64_t size = exists ? (lc_tensor_shape(x)[d] + n - 1) / n : 1;
-    return lc_split_at(x, size != 0 ? size : 1, dim, n, out, site);
+    if (!can_cut(x, n, out, "chunk", site, &refused)) return refused;
+    int64_t d = lc__wrap_dim(dim, lc_tensor_ndim(x));
+    bool exists = d >= 0 && d < lc_tensor_ndim(x);
+    int64_t have = exists ? lc_tensor_shape(x)[d] : 1;
+    if (have > 0) return parts_of(x, (have + n - 1) / n, dim, n, out, "chunk", site);
+    for (int k = 0; k < n; k++) out[k] = lc_slice_at(x, dim, 0, 0, site); /* as many as asked for, as in PyTorch */
+    return n;
 }
 
 /* ---- range of a 1-D tensor (ints: offset, layout, shape...), as a tensor of that shape ---- */

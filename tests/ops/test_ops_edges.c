@@ -470,6 +470,65 @@ static lc_tensor *refused(int i, const char **says)
     case 68:
         *says = "clamp: inf is not an integer, but x is i64";
         return lc_clamp(ids, .min = 0, .max = INFINITY);
+    case 69:
+        *says = "hardtanh: min is 1, which is above max, -1";
+        return lc_hardtanh(X(2), 1, -1);
+    case 70:
+        *says = "sort: dimension 2 is out of range for shape [4,3]";
+        return lc_sort(X(4, 3), NULL, 2, false);
+    case 71:
+        *says = "sort: x is NULL";
+        return lc_sort(NULL, NULL, 0, false);
+    case 72:
+        *says = "transpose: dimension -3 is out of range for shape [4,3]";
+        return lc_transpose(X(4, 3), 0, -3);
+    case 73:
+        *says = "flatten: dimension 2 is out of range for shape [4,3]";
+        return lc_flatten(X(4, 3), 2);
+    case 74:
+        *says = "unflatten: dimension 1 has 3 elements, which 2 does not divide";
+        return lc_unflatten(X(4, 3), 1, 2);
+    case 75:
+        *says = "select: index -4 is out of range for dimension -1 of 3 elements";
+        return lc_select(X(4, 3), -1, -4);
+    case 76:
+        *says = "select: dimension 0 is out of range for shape []";
+        return lc_select(lc_scalar(1, LC_F32), 0, 0);
+    case 77:
+        *says = "glu: dimension 1 has 3 elements, which is not an even number";
+        return lc_glu(X(4, 3), -1);
+    case 78:
+        *says = "norm: dimension 2 is out of range for shape [4,3]";
+        return lc_norm(X(4, 3), .p = 1, .dims = LC_DIMS(2));
+    case 79:
+        *says = "cosine_similarity: dimension -3 is out of range for shape [4,3]";
+        return lc_cosine_similarity(X(4, 3), X(3), -3);
+    case 80:
+        *says = "cosine_similarity: x is f32 and y is i64";
+        return lc_cosine_similarity(X(3), ids2, 0);
+    case 81:
+        *says = "stack: tensor 1 is f32[3], but the first is f32[4]";
+        return lc_stack(0, X(4), X(3));
+    case 82:
+        *says = "stack: dimension 2 is out of range for shape [4]";
+        return lc_stack(2, X(4), X(4));
+    case 83:
+        CHECK_EQ(lc_chunk(X(4), 2, 1, parts), 2);
+        *says = "chunk: dimension 1 is out of range for a tensor of 1 dimensions";
+        return parts[1];
+    case 84:
+        CHECK_EQ(lc_chunk(NULL, 2, 1, parts), 2);
+        *says = "chunk: x is NULL";
+        return parts[1];
+    case 85:
+        *says = "index_select: x has no dimensions: there must be 1 index, not 3";
+        return lc_index_select(lc_scalar(1, LC_F32), 0, lc_full(0, LC_I64, 3));
+    case 86:
+        *says = "length_mask: lengths is NULL";
+        return lc_length_mask(NULL, 4);
+    case 87:
+        *says = "softmax: dimension 1 is out of range for shape []";
+        return lc_softmax(lc_scalar(1, LC_F32), 1);
     default:
         *says = NULL;
         return NULL;
@@ -517,6 +576,73 @@ TEST(refusals)
         CHECK(lc_step_end(g) < 0);
     }
     check_accepted();
+    CHECK_OK(lc_step_end(g));
+    lc_graph_free(g);
+}
+
+/* Functions along a dimension of a tensor without dimensions, for its dimension 0 or -1. */
+#define POINT_LIST(F)                                                                                                  \
+    F(lc_softmax(x, dim), 1)                                                                                           \
+    F(lc_log_softmax(x, dim), 0)                                                                                       \
+    F(lc_cumsum(x, dim), 3)                                                                                            \
+    F(lc_sort(x, &at, dim, true), 3)                                                                                   \
+    F(lc_topk(x, &at, 1, dim), 3)                                                                                      \
+    F(lc_topk(x, &at, 0, dim), 3)                                                                                      \
+    F(lc_gather(x, dim, id), 3)                                                                                        \
+    F(lc_gather(lc_reshape(x, 1), dim, id), 3)                                                                         \
+    F(lc_index_select(x, dim, id), 3)                                                                                  \
+    F(lc_index_select(x, dim, lc_reshape(id, 1)), 3)                                                                   \
+    F(lc_scatter_add(x, dim, id, x), 6)                                                                                \
+    F(lc_scatter_add(x, dim, lc_full(0, LC_I64, 2), lc_full(2, LC_F32, 2)), 7)                                         \
+    F(lc_index_add(x, dim, id, x), 6)                                                                                  \
+    F(lc_transpose(x, dim, -1), 3)                                                                                     \
+    F(lc_flip(x, dim), 3)                                                                                              \
+    F(lc_sum(x, .dims = LC_DIMS(dim)), 3)                                                                              \
+    F(lc_mean(x, .dims = LC_DIMS(dim), .keepdim = true), 3)                                                            \
+    F(lc_amax(x, .dims = LC_DIMS(dim)), 3)                                                                             \
+    F(lc_norm(x, .dims = LC_DIMS(dim)), 3)                                                                             \
+    F(lc_norm(x, .dims = LC_DIMS(dim), .p = 1), 3)                                                                     \
+    F(lc_var(x, .dims = LC_DIMS(dim), .correction = 0), 0)                                                             \
+    F(lc_logsumexp(x, .dims = LC_DIMS(dim)), 3)                                                                        \
+    F(lc_cosine_similarity(x, lc_neg(x), dim), -1)
+
+TEST(tensors_without_dimensions)
+{
+    lc_graph *g;
+    CHECK_OK(lc_graph_new(&g, .threads = 1));
+    for (int dim = -1; dim <= 0; dim++) {
+        lc_tensor *p = tensor(0, NULL, (float[]){3}, true);
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        lc_tensor *x = lc_mul_scalar(p, 1), *id = lc_scalar(0, LC_I64), *at = id, *total = lc_scalar(0, LC_F32);
+        double got;
+#define POINT(call, want)                                                                                              \
+    {                                                                                                                  \
+        lc_tensor *y = call;                                                                                           \
+        CHECK_EQ(lc_tensor_ndim(y), 0);                                                                                \
+        CHECK_EQ(lc_tensor_ndim(at), 0);                                                                               \
+        CHECK_OK(lc_item(y, &got));                                                                                    \
+        if (!(fabs(got - want) < 1e-5)) TEST_FAIL("%s is %g, not %g", #call, got, (double)want);                       \
+        total = lc_add(total, y);                                                                                      \
+    }
+        POINT_LIST(POINT)
+        lc_backward(total);
+        CHECK_OK(lc_step_run(g));
+        CHECK_OK(lc_step_end(g));
+        CHECK_EQ(lc_tensor_ndim(x), 0);
+        lc_tensor_unref(p);
+    }
+    lc_graph_free(g);
+}
+
+/* As many parts as asked for, of none. */
+TEST(chunks_of_an_empty_dimension)
+{
+    lc_graph *g;
+    lc_tensor *parts[4];
+    CHECK_OK(lc_graph_new(&g, .threads = 1));
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    CHECK_EQ(lc_chunk(lc_full(0, LC_F32, 2, 0), 4, 1, parts), 4);
+    for (int i = 0; i < 4; i++) CHECK_EQ(lc_tensor_numel(parts[i]), 0);
     CHECK_OK(lc_step_end(g));
     lc_graph_free(g);
 }
