@@ -148,8 +148,8 @@ lc_tensor *lc_scalar_at(double value, lc_dtype dtype, lc_site site)
 lc_tensor *lc_arange_at(double start, double step, int64_t n, lc_dtype dtype, lc_site site)
 {
     int64_t ints[] = {known(dtype), n};
-    double floats[] = {start, step}, last = n > 0 ? start + step * (double)(n - 1) : start;
-    if (!takes_value(start, dtype, "arange", site) || !takes_value(last, dtype, "arange", site))
+    double floats[] = {start, step}, last = start + step * (double)(n - 1);
+    if (n > 0 && (!takes_value(start, dtype, "arange", site) || !takes_value(last, dtype, "arange", site)))
         return lc__error_tensor();
     return lc_op_call(&lc__op_arange, 0, NULL, 2, ints, 2, floats, site);
 }

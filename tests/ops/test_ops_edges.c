@@ -558,6 +558,7 @@ static void check_accepted(void)
     CHECK_EQ(lc_tensor_ndim(lc_smooth_l1_loss(X(4, 3), X(4, 3), .beta = 0)), 0);
     CHECK_EQ(lc_tensor_ndim(lc_squeeze(lc_scalar(1, LC_F32), -1)), 0);
     CHECK_EQ(lc_tensor_ndim(lc_argmax(lc_scalar(1, LC_F32), .dim = 0)), 0);
+    CHECK_EQ(lc_tensor_numel(lc_arange(-3, 1, 0, LC_U8)), 0);
 }
 
 TEST(refusals)
