@@ -97,6 +97,7 @@ static lc_status curve_compute(void *self, double *out)
     if (!p) return lc_fail(LC_ERR_MEMORY, "%s: out of memory for %lld samples", m->name, (long long)n);
     double sum = 0, weights = 0;
     int64_t count = 0;
+    bool only_first = false; /* all samples are of class 0 */
     for (int64_t c = 0; c < k; c++) {
         double occurs = 0;
         if (!micro) count = 0;
@@ -110,8 +111,11 @@ static lc_status curve_compute(void *self, double *out)
         }
         if (micro) continue;
         double v = area(m->kind, p, count);
-        /* A class without samples has no recall, and is left out of averages. */
-        if (m->kind == LC_METRIC_AVERAGE_PRECISION && m->o.task == LC_TASK_MULTICLASS && occurs == 0) v = NAN;
+        if (c == 0) only_first = occurs == (double)count;
+        /* A class without samples has no recall, and is left out of averages. TorchMetrics takes its recall as 1 if no
+         * target is different from 0: then its value is 0. */
+        if (m->kind == LC_METRIC_AVERAGE_PRECISION && m->o.task == LC_TASK_MULTICLASS && occurs == 0 && !only_first)
+            v = NAN;
         double w = m->o.average == LC_AVERAGE_WEIGHTED ? occurs : 1;
         if (m->o.task == LC_TASK_BINARY || m->o.average == LC_AVERAGE_NONE) {
             out[c] = v;

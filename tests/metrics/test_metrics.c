@@ -296,6 +296,23 @@ TEST(areas)
     CHECK_STATUS(lc_metric_new("AUROC", &m, .num_classes = C, .average = LC_AVERAGE_MICRO), LC_ERR_UNSUPPORTED);
 }
 
+/* Classes that do not occur have no average precision; TorchMetrics has 0 if there is only class 0. */
+TEST(average_precision_of_one_class)
+{
+    static const float rows[] = {0.2f, 0.5f, 0.3f, 0.6f, 0.1f, 0.3f};
+    for (int c = 0; c < 2; c++) {
+        double v[3];
+        lc_metric *m = make("AveragePrecision", LC_ARGS(lc_metric, .num_classes = 3, .average = LC_AVERAGE_NONE));
+        CHECK_OK(lc_metric_update_scores(m, 2, 3, rows, (int64_t[]){c, c}));
+        CHECK_OK(lc_metric_compute_all(m, v, 3));
+        lc_metric_free(m);
+        for (int i = 0; i < 3; i++) CHECK(i == c ? v[i] == 1 : c == 0 ? v[i] == 0 : isnan(v[i]));
+        m = make("AveragePrecision", LC_ARGS(lc_metric, .num_classes = 3));
+        CHECK_OK(lc_metric_update_scores(m, 2, 3, rows, (int64_t[]){c, c}));
+        CHECK_NEAR(value(m), c == 0 ? 1 / 3. : 1, 1e-12);
+    }
+}
+
 TEST(regression)
 {
     make_data(6);
