@@ -278,7 +278,9 @@ LC_DEFAULTS(lc_multihead_attention_init, lc_multihead_attention_init_args, )
 typedef struct lc_multihead_attention_forward_args {
     size_t size;
     lc_tensor *query, *key, *value; /* key, value NULL: self-attention */
-    lc_tensor *attn_mask;           /* added to the scores: [S, T], or [B, heads, S, T] */
+    /* [S, T], or [B, heads, S, T]: added to the scores, or bool, true = attend, as in lc_sdpa (and the reverse of
+     * torch.nn.MultiheadAttention) */
+    lc_tensor *attn_mask;
     bool causal;
 } lc_multihead_attention_forward_args;
 LC_DEFAULTS(lc_multihead_attention_forward, lc_multihead_attention_forward_args, )

@@ -63,20 +63,39 @@ static lc_tensor *split_heads(lc_multihead_attention *l, lc_tensor *x, lc_site s
     return lc_permute_at(lc_reshape_at(x, 4, shape, site), 4, (int64_t[]){0, 2, 1, 3}, site);
 }
 
+/* scores[B,heads,S,T] with the mask, as lc_sdpa has it: added, or bool. */
+static lc_tensor *masked(lc_tensor *scores, lc_tensor *mask, lc_site site)
+{
+    if (!mask || lc_tensor_is_error(scores)) return scores;
+    if (lc_tensor_dtype(mask) != LC_BOOL) return lc_add_at(scores, mask, site);
+    return lc_masked_fill_at(scores, lc_logical_not_at(mask, site), -INFINITY, site);
+}
+
+/* Softmax in which a query that may attend to nothing has weights of 0. */
+static lc_tensor *masked_softmax(lc_tensor *scores, lc_site site)
+{
+    if (lc_tensor_is_error(scores)) return scores;
+    lc_tensor *none = lc_scalar_at(-INFINITY, lc_tensor_dtype(scores), site);
+    lc_tensor *most = LC__CALL_AT(lc_amax, lc_reduce, (), site, .x = scores, .dims = LC_DIMS(-1), .keepdim = true);
+    lc_tensor *blind = lc_eq_at(most, none, site);
+    lc_tensor *weights = lc_softmax_at(lc_masked_fill_at(scores, blind, 0, site), -1, site);
+    return lc_masked_fill_at(weights, blind, 0, site);
+}
+
 /* Attention with dropout of the weights, which the fused operator does not support. */
 static lc_tensor *attend_with_dropout(lc_multihead_attention *l, lc_tensor *q, lc_tensor *k, lc_tensor *v,
                                       const lc_multihead_attention_forward_args *in, lc_site site)
 {
     double scale = 1 / sqrt((double)(l->embed_dim / l->num_heads));
     lc_tensor *scores = lc_matmul_at(lc_mul_scalar_at(q, scale, site), lc_transpose_at(k, 2, 3, site), site);
-    if (in->attn_mask) scores = lc_add_at(scores, in->attn_mask, site);
+    scores = masked(scores, in->attn_mask, site);
     if (in->causal && !lc_tensor_is_error(scores)) {
         int64_t shape[] = {lc_tensor_dim(scores, 2), lc_tensor_dim(scores, 3)};
         lc_tensor *minus = lc_full_at(-INFINITY, lc_tensor_dtype(scores), 2, shape, site);
         scores = lc_add_at(scores, lc_triu_at(minus, 1, site), site);
     }
-    lc_tensor *weights = lc_dropout_at(lc_softmax_at(scores, -1, site), l->dropout, site); /* [B,heads,S,T] */
-    return lc_matmul_at(weights, v, site);
+    lc_tensor *weights = in->attn_mask ? masked_softmax(scores, site) : lc_softmax_at(scores, -1, site);
+    return lc_matmul_at(lc_dropout_at(weights, l->dropout, site), v, site); /* [B,heads,S,T] x [B,heads,T,D] */
 }
 
 lc_tensor *lc_multihead_attention_forward_at(lc_multihead_attention *l,

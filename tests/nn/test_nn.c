@@ -555,12 +555,26 @@ TEST(multihead_attention_forward)
     CHECK_OK(lc_tensor_read(lc_multihead_attention_forward(&dropped, x, .attn_mask = mask), got, sizeof got));
     CHECK_OK(lc_tensor_read(lc_multihead_attention_forward(&a, x, .attn_mask = mask), want, sizeof want));
     check_close(got, want, B * S * E, 1e-5);
+    /* The first query sees nothing. */
+    lc_tensor *seen = lc_gt(lc_reshape(lc_arange(0, 1, S * S, LC_F32), S, S), lc_scalar(S, LC_F32));
+    lc_tensor *added = lc_masked_fill(mask, lc_logical_not(seen), -INFINITY);
+    for (int i = 0; i < 2; i++) {
+        lc_tensor *by = i ? added : seen;
+        CHECK_OK(lc_tensor_read(lc_multihead_attention_forward(&dropped, x, .attn_mask = by), got, sizeof got));
+        CHECK_OK(lc_tensor_read(lc_multihead_attention_forward(&a, x, .attn_mask = by), want, sizeof want));
+        check_close(got, want, B * S * E, 1e-5);
+        for (int e = 0; e < E; e++) CHECK_NEAR(got[e], bo[e], 1e-6);
+    }
     /* Packed or projected separately: the same result. */
     lc_tensor *copy = lc_mul_scalar(x, 1);
     CHECK_OK(lc_tensor_read(lc_multihead_attention_forward(&a, x, .key = copy, .value = copy), got, sizeof got));
     CHECK_OK(lc_tensor_read(lc_forward(&a, x), want, sizeof want));
     check_close(got, want, B * S * E, 1e-5);
     CHECK_SHAPE(lc_multihead_attention_forward(&a, x, .key = other), B, S, E);
+    lc_backward(lc_sum(lc_square(lc_multihead_attention_forward(&dropped, x, .attn_mask = added))));
+    double total;
+    CHECK_OK(lc_item(lc_sum(lc_gradient(dropped.in_proj_weight)), &total));
+    CHECK(isfinite(total));
     end(g);
     free(xs), free(w), free(b), free(wo), free(bo);
     lc_tensor_unref(x), lc_tensor_unref(other), lc_tensor_unref(mask);
