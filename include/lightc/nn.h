@@ -84,7 +84,8 @@ LC_DEFAULTS(lc_conv_init, lc_conv_init_args, .stride = 1, .dilation = 1, .groups
 
 /* ---- BatchNorm1d/2d/3d ----
  * weight, bias [C]; buffers running_mean, running_var [C], num_batches_tracked [] i64. In training mode it normalizes
- * by the batch and updates the buffers; in evaluation mode it uses them. */
+ * by the batch and updates the buffers; in evaluation mode it uses them. momentum is a number: PyTorch's None, for a
+ * cumulative average, is not supported. */
 typedef struct lc_batch_norm_layer {
     lc_module base;
     lc_tensor *weight, *bias, *running_mean, *running_var, *num_batches_tracked;

@@ -28,6 +28,11 @@ void lc_batch_norm_init_with(lc_batch_norm_layer *l, int nd, void *parent, const
         lc_module_fail(&l->base, LC_ERR_ARGUMENT, "num_features %lld must be positive", (long long)o.num_features);
         return;
     }
+    if (isnan(o.momentum)) {
+        lc_module_fail(&l->base, LC_ERR_ARGUMENT,
+                       "momentum must be a number; PyTorch's None, for a cumulative average, is not supported");
+        return;
+    }
     lc_init ones = {.kind = LC_INIT_ONES}, zeros = {.kind = LC_INIT_ZEROS};
     if (!o.no_affine) {
         l->weight = lc_module_add_parameter(&l->base, "weight", o.dtype, LC_ROW_MAJOR, 1, &o.num_features, ones);

@@ -280,6 +280,8 @@ lc_tensor *lc_batch_norm_at(lc_tensor *x, lc_tensor *w, const lc_batch_norm_args
     LC__TAKE_OP(args, "batch_norm", lc_batch_norm, given, site);
     double eps = args.eps, momentum = args.momentum;
     bool running = args.running_mean && args.running_var;
+    if (running && args.training && isnan(momentum) && !lc__unusable(x))
+        return lc__refuse(lc_fail(LC_ERR_ARGUMENT, "momentum must be a number"), "batch_norm", x, site);
     if (running && !args.training)
         return lc_op_call(&lc__op_batch_norm_inference, LC_IN(x, w, args.bias, args.running_mean, args.running_var),
                           LC_ATTRS(0), LC_FLOATS(eps), site);

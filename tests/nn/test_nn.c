@@ -224,6 +224,12 @@ TEST(wrong_sizes_are_refused)
     CHECK_STATUS(lc_module_status(&m), LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "multiple of num_heads");
     lc_module_release(&m);
+    lc_batch_norm1d bn;
+    lc_module_init(&m, NULL, 1);
+    lc_batch_norm1d_init(&bn, &m, "bn", 3, .momentum = LC_NOT_GIVEN);
+    CHECK_STATUS(lc_module_status(&m), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "bn (BatchNorm1d): momentum must be a number");
+    lc_module_release(&m);
 }
 
 /* ---- results ---- */

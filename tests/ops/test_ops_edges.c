@@ -529,6 +529,10 @@ static lc_tensor *refused(int i, const char **says)
     case 87:
         *says = "softmax: dimension 1 is out of range for shape []";
         return lc_softmax(lc_scalar(1, LC_F32), 1);
+    case 88:
+        *says = "batch_norm: momentum must be a number";
+        return lc_batch_norm(X(4, 3), NULL, NULL, .running_mean = X(3), .running_var = X(3), .training = true,
+                             .momentum = LC_NOT_GIVEN);
     default:
         *says = NULL;
         return NULL;
