@@ -462,6 +462,9 @@ lc_tensor *lc_length_mask_at(lc_tensor *lengths, int64_t size, lc_site site)
     if (type->dtype != LC_I64 && type->dtype != LC_I32)
         return lc__refuse(lc_fail(LC_ERR_DTYPE, "lengths must be i64 or i32, and are %s", lc_dtype_name(type->dtype)),
                           "length_mask", lengths, site);
+    if (size < 0)
+        return lc__refuse(lc_fail(LC_ERR_ARGUMENT, "size must not be negative, is %lld", (long long)size),
+                          "length_mask", lengths, site);
     lc_tensor *at = lc_arange_at(0, 1, size, type->dtype, site);
     return lc_lt_at(at, lc_unsqueeze_at(lengths, -1, site), site);
 }

@@ -107,12 +107,21 @@ static lc_tensor *fill(const lc_op *op, int ndim, const int64_t *shape, lc_dtype
 lc_tensor *lc_uniform_at(int ndim, const lc_random_args *given, lc_site site)
 {
     LC__TAKE_OP(args, "uniform", lc_random, given, site);
+    if (!(args.low <= args.high) || isinf(args.low) || isinf(args.high)) {
+        lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, "there are no numbers from %g to %g to draw", args.low, args.high),
+                        "uniform", site);
+        return lc__error_tensor();
+    }
     return fill(&lc__op_uniform, ndim, args.shape, args.dtype, args.low, args.high, site);
 }
 
 lc_tensor *lc_normal_at(int ndim, const lc_random_args *given, lc_site site)
 {
     LC__TAKE_OP(args, "normal", lc_random, given, site);
+    if (!(args.std >= 0)) {
+        lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, "std must not be negative, is %g", args.std), "normal", site);
+        return lc__error_tensor();
+    }
     return fill(&lc__op_normal, ndim, args.shape, args.dtype, args.mean, args.std, site);
 }
 

@@ -533,6 +533,18 @@ static lc_tensor *refused(int i, const char **says)
         *says = "batch_norm: momentum must be a number";
         return lc_batch_norm(X(4, 3), NULL, NULL, .running_mean = X(3), .running_var = X(3), .training = true,
                              .momentum = LC_NOT_GIVEN);
+    case 89:
+        *says = "uniform: there are no numbers from 2 to 1 to draw";
+        return lc_uniform(1, (int64_t[]){3}, .low = 2);
+    case 90:
+        *says = "uniform: there are no numbers from 0 to inf to draw";
+        return lc_uniform(1, (int64_t[]){3}, .high = INFINITY);
+    case 91:
+        *says = "normal: std must not be negative, is -1";
+        return lc_normal(1, (int64_t[]){3}, .std = -1);
+    case 92:
+        *says = "length_mask: size must not be negative, is -1";
+        return lc_length_mask(ids2, -1);
     default:
         *says = NULL;
         return NULL;
