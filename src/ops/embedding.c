@@ -65,7 +65,9 @@ lc_tensor *lc_embedding_at(lc_tensor *ids, const lc_embedding_args *given, lc_si
     /* As in PyTorch, a negative padding_idx counts from the end. */
     if (padding == LC_UNSET)
         padding = -1;
-    else if (padding < 0 && !lc__unusable(args.weight) && lc_tensor_ndim(args.weight) == 2)
-        padding = padding < -lc_tensor_dim(args.weight, 0) ? -2 : padding + lc_tensor_dim(args.weight, 0);
+    else if (padding < 0 && !lc__unusable(args.weight) && lc_tensor_ndim(args.weight) == 2) {
+        int64_t rows = lc_tensor_dim(args.weight, 0);
+        padding = padding >= -rows ? padding + rows : padding < -1 ? padding : -2; /* -1 would be none */
+    }
     return lc_op_call(&lc__op_embedding, LC_IN(ids, args.weight), LC_ATTRS(padding), LC_NONE, site);
 }

@@ -375,7 +375,7 @@ static lc_tensor *refused(int i, const char **says)
         *says = "group_norm: statistics need more than one value per group";
         return lc_group_norm(X(1, 2), 2, NULL, NULL);
     case 39:
-        *says = "embedding: padding_idx is -2";
+        *says = "embedding: padding_idx is -4";
         return lc_embedding(ids, X(3, 2), .padding_idx = -4);
     case 40:
         *says = "interpolate: give .output_size or .scale, not both";
