@@ -58,6 +58,10 @@ static lc_status read_options(const cJSON *args, lc_metric_args *o)
     o->beta = json_number(args, "beta", 1);
     o->zero_division = json_number(args, "zero_division", 0);
     o->not_squared = json_number(args, "squared", 1) == 0;
+    const char *outputs = json_text(args, "multioutput", "uniform_average");
+    o->raw_values = !strcmp(outputs, "raw_values");
+    if (strcmp(outputs, "uniform_average") && !o->raw_values)
+        return lc_fail(LC_ERR_UNSUPPORTED, "multioutput=\"%s\" is unknown", outputs);
     const char *normalize = json_text(args, "normalize", "none");
     o->normalize = !strcmp(normalize, "true")   ? LC_NORMALIZE_TRUE
                    : !strcmp(normalize, "pred") ? LC_NORMALIZE_PRED
@@ -173,6 +177,16 @@ done:
     return status;
 }
 
+/* TorchMetrics' R2Score and ExplainedVariance take the number of outputs from the first batch. */
+static void take_outputs(const cJSON *json, lc_metric_args *o)
+{
+    const char *name = json_text(json, "class", "?");
+    int64_t shape[LC_MAX_DIMS] = {0};
+    const cJSON *first = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(json, "data"), 0);
+    if (strcmp(name, "R2Score") && strcmp(name, "ExplainedVariance")) return;
+    if (json_ints(first, "preds_shape", LC_MAX_DIMS, shape) == 2) o->num_outputs = shape[1];
+}
+
 /* The value after all batches. */
 static lc_status compute(const cJSON *json, const source *from, numbers *out)
 {
@@ -181,6 +195,7 @@ static lc_status compute(const cJSON *json, const source *from, numbers *out)
     lc_status status;
     const cJSON *data;
     LC_TRY_GOTO(status, done, read_options(cJSON_GetObjectItemCaseSensitive(json, "args"), &options));
+    take_outputs(json, &options);
     LC_TRY_GOTO(status, done, lc_metric_new_with(json_text(json, "class", "?"), &m, &options));
     cJSON_ArrayForEach(data, cJSON_GetObjectItemCaseSensitive(json, "data"))
         LC_TRY_GOTO(status, done, update(m, json, data, from));
