@@ -211,8 +211,8 @@ typedef struct lc_trainer_options {
 #define LC_TRAINER_OPTION_FIELD(kind, type, name, def, min, max, help) type name;
     LC_TRAINER_OPTION_LIST(LC_TRAINER_OPTION_FIELD)
 #undef LC_TRAINER_OPTION_FIELD
-    /* Callbacks and loggers of the program, taken over by the trainer. With any logger here, the default of `logger`
-     * does not apply. */
+    /* Callbacks and loggers of the program, taken over by the trainer: another trainer needs new ones, set here again.
+     * With any logger here, the default of `logger` does not apply. */
     const lc_callback *callbacks;
     int n_callbacks;
     const lc_logger *loggers;
@@ -225,7 +225,9 @@ typedef struct lc_trainer_options {
      * freed (start_timeout, silence_timeout, progress_timeout): if one is lost, calls of the others fail with the
      * cause, and no process is killed. Borrowed; NULL: none. */
     struct lc_comm *comm;
-    void *storage; /* texts that parsing allocated; lc_trainer_new takes them over */
+    /* Texts that parsing allocated; lc_trainer_new takes them over, and for another trainer the program parses again.
+     */
+    void *storage;
     /* The program's own options as parsing left them, as members of a JSON object: part of the run's config.json. NULL:
      * none. */
     const char *own_config;

@@ -45,8 +45,9 @@ typedef enum lc_run_state {
 
 LC_BEGIN_DECLS
 
-/* A trainer with copies of the options (NULL: the defaults). Takes over opt->storage, the callbacks and the loggers. If
- * the options ask for several ranks and lc_trainer_options_parse has not seen them, this starts them: the starting
+/* A trainer with copies of the options (NULL: the defaults). Takes over opt->storage, the callbacks, the loggers, the
+ * profilers and the precision, which another trainer of the same options cannot have as well (LC_ERR_STATE). If the
+ * options ask for several ranks and lc_trainer_options_parse has not seen them, this starts them: the starting
  * process gets LC_STOP, with *out NULL, when they have ended well (docs/launching.md). */
 LC_API lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out) LC_MUST_USE;
 /* Frees the trainer, its callbacks, loggers and optimizers. The program owns the modules; release them afterwards. NULL

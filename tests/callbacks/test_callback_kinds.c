@@ -127,6 +127,7 @@ TEST(callbacks_in_options_replace_the_defaults)
     lc_trainer_free(t);
     CHECK_EQ(bars_freed, 1);
     /* Options of a program that was built before there were kinds. */
+    o.callbacks = list;
     o.n_callbacks = 1;
     list[0] = (lc_callback){&old_bar, NULL};
     CHECK_OK(lc_trainer_new(&o, &t));

@@ -71,6 +71,8 @@ const char *lc__option_text(const lc_option *o, const void *target, char space[L
 const char *lc__option_nearest(const lc_option_set *sets, int n_sets, const char *name, size_t length);
 /* Copies a text into *storage, which lc_options_free frees. */
 lc_status lc__options_keep(void **storage, const char *s, const char **out) LC_MUST_USE;
+/* The storage of options once a trainer has taken their texts over. */
+extern const char lc__texts_taken;
 /* The text of --help. */
 void lc__options_help(const lc_option_set *sets, int n_sets, const char *program, lc__str *out);
 /* All options as members of a JSON object that --config reads: "\n  \"name\": value" with commas between. */

@@ -33,8 +33,11 @@ lc_status lc__options_keep(void **storage, const char *s, const char **out)
     return LC_OK;
 }
 
+const char lc__texts_taken = 0;
+
 void lc_options_free(void *storage)
 {
+    if (storage == &lc__texts_taken) return;
     for (kept_text *k = storage, *next; k; k = next) {
         next = k->next;
         free(k);

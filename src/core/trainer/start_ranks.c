@@ -113,6 +113,7 @@ static lc_status parse_options(lc_trainer_options *opt, const lc_option_set *own
         return lc_fail(LC_ERR_ARGUMENT, "%d structs of options were given; at most %d can be parsed", n_own,
                        MAX_SETS - 1);
     lc__prints_forward();
+    if (opt->storage == &lc__texts_taken) opt->storage = NULL;
     for (int i = 0; i < n_own; i++) sets[i] = own[i];
     sets[n_own] = *trainer;
     lc_status status = lc_options_parse(sets, n_own + 1, "LIGHTC_", argc, argv, &opt->storage);

@@ -137,6 +137,54 @@ static lc_status resolve(lc_trainer *t)
     return LC_OK;
 }
 
+/* Options point to these once a trainer has what they held. */
+static const struct {
+    lc_callback callbacks;
+    lc_logger loggers;
+    lc_profiler profilers;
+    lc_precision precision_plugin;
+} taken;
+
+static lc_status check_list(const char *name, int n, const void *list, const void *if_taken)
+{
+    if (n < 0) return lc_fail(LC_ERR_ARGUMENT, "n_%s is %d; it must not be negative", name, n);
+    if (n && !list) return lc_fail(LC_ERR_ARGUMENT, "n_%s is %d, but %s is NULL", name, n, name);
+    if (!n || list != if_taken) return LC_OK;
+    return lc_fail(LC_ERR_STATE,
+                   "the %s of these options belong to the trainer that was made of them before; make new ones, and set "
+                   ".%s again, for each trainer",
+                   name, name);
+}
+
+static lc_status check_not_taken(const lc_trainer_options *opt)
+{
+#define CHECK_LIST(list) LC_TRY(check_list(#list, LC__SLOT(opt, n_##list), LC__SLOT(opt, list), &taken.list))
+    CHECK_LIST(callbacks);
+    CHECK_LIST(loggers);
+    CHECK_LIST(profilers);
+#undef CHECK_LIST
+    if (LC__SLOT(opt, precision_plugin) == &taken.precision_plugin)
+        return lc_fail(LC_ERR_STATE, "the precision_plugin of these options belongs to the trainer that was made of "
+                                     "them before; make a new one, and set it again, for each trainer");
+    if (LC__SLOT(opt, storage) != &lc__texts_taken) return LC_OK;
+    return lc_fail(LC_ERR_STATE, "the texts of these options belong to the trainer that was made of them before; for "
+                                 "each trainer begin with LC_TRAINER_OPTIONS_INIT and parse again");
+}
+
+/* Another trainer must not free again what this one frees. What has nothing to free may be shared. */
+static void mark_taken(lc_trainer_options *opt)
+{
+#define FREES(list, n)                                                                                                 \
+    for (int i = 0; i < LC__SLOT(opt, n) && opt->list != &taken.list; i++)                                             \
+        if (opt->list[i].self && opt->list[i].ops && LC__SLOT(opt->list[i].ops, free)) opt->list = &taken.list
+    FREES(callbacks, n_callbacks);
+    FREES(loggers, n_loggers);
+    FREES(profilers, n_profilers);
+#undef FREES
+    if (LC__SLOT(opt, precision_plugin)) opt->precision_plugin = &taken.precision_plugin;
+    if (LC__SLOT(opt, storage)) opt->storage = (void *)&lc__texts_taken;
+}
+
 /* Takes ownership of callbacks, loggers, profilers and the precision: of all of them, even if one fails. */
 static lc_status take_over(lc_trainer *t)
 {
@@ -219,6 +267,7 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     if (opt)
         LC_TRY(lc__ops_check(sizeof *opt, opt, offsetof(lc_trainer_options, max_epochs), "a trainer",
                              "LC_TRAINER_OPTIONS_INIT"));
+    if (opt) LC_TRY(check_not_taken(opt));
     lc_trainer *t = allocate();
     if (!t) return lc_fail(LC_ERR_MEMORY, "out of memory: a trainer");
     t->mark = LC__MARK_OF(TRAINER);
@@ -226,7 +275,7 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     if (opt) {
         memcpy(&t->opt, opt, opt->size);
         t->storage = LC__SLOT(opt, storage);
-        if (t->storage) opt->storage = NULL;
+        mark_taken(opt);
     }
     t->hooks_dirty = true;
     lc__logging_init(t);

@@ -300,6 +300,7 @@ TEST(sigterm_stops_after_the_step_with_a_checkpoint)
     /* and resumed from there */
     at = -1;
     CHECK_OK(lc_lambda_callback(&s.cb[0], .context = &at, .on_train_batch_end = send_signal));
+    s.o.callbacks = s.cb;
     s.o.n_loggers = 0;
     s.o.ckpt_path = "last";
     lc_trainer_options o = s.o;
