@@ -3,7 +3,8 @@
  *
  * Two kinds share one handle type:
  * - *persistent* tensors own storage and live until their last reference is dropped: parameters, buffers, constants,
- *   batches. Made by lc_tensor_new and the nn layers; reference counted.
+ *   batches. Made by lc_tensor_new and the nn layers; reference counted. One that is dropped within a step that uses it
+ *   lives until that step is over.
  * - *step* tensors are results of operations recorded in the current step. They belong to the step's graph, need no
  *   freeing, and expire when the step ends; using an expired one is an error that says so.
  *

@@ -297,6 +297,7 @@ struct lc_graph {
     uint32_t n_values, cap_values;
     lc_external *externals;
     uint32_t n_externals, cap_externals;
+    lc_tensor *kept; /* persistent tensors of the step that the program no longer has (lc__tensor_keep) */
     lc_slab_arena arenas[LC_ARENAS];
     struct lc_random_site {
         uint64_t hash;

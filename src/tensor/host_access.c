@@ -26,6 +26,11 @@ lc_status lc__tensor_run(lc_tensor *t)
     return lc__current ? ops_of(lc__current)->run(t) : LC_OK;
 }
 
+bool lc__tensor_keep(lc_tensor *t)
+{
+    return lc__current && ops_of(lc__current)->keep(t);
+}
+
 lc_status lc__tensor_wait(lc_tensor *t)
 {
     LC_TRY(lc__tensor_run(t));

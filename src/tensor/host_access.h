@@ -45,6 +45,9 @@ lc_status lc__tensor_write_as(lc_tensor *t, const lc_type *type, const void *dat
  * does not take a rank's status along: buffers are sent for every batch, and an agreement before each would double the
  * messages. A rank that fails before it ends its run, and with it the other ranks', as after any failure in a batch. */
 lc_status lc__tensor_broadcast(lc_tensor *t, lc_comm *comm, int root) LC_MUST_USE;
+/* Whether the step being recorded uses a persistent tensor whose last reference is gone: it is then freed after the
+ * step, by lc__graph_free_kept. */
+bool lc__tensor_keep(lc_tensor *t);
 /* The address of t's memory, to check whether it has moved, or to make a range of an input. Do not read or write
  * through it: map t instead. */
 void *lc__tensor_address(const lc_tensor *t);
@@ -74,6 +77,7 @@ typedef struct lc__host_ops {
                           lc__to_do *later, lc_site site);
     void (*results)(lc_graph *g, const lc_op *op, lc__to_do later, lc_tensor *const *in, lc_tensor *const *given,
                     lc_tensor **results, lc_site site);
+    bool (*keep)(lc_tensor *t); /* lc__tensor_keep */
     /* The place in the program that made t. */
     lc_site (*site)(const lc_tensor *t);
 } lc__host_ops;

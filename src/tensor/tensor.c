@@ -2,6 +2,7 @@
 /* Shapes and persistent tensors. */
 #include "tensor/tensor_impl.h"
 #include "base/handle.h"
+#include "tensor/host_access.h"
 #include "tensor/initial.h"
 
 #include <lightc/random.h>
@@ -434,7 +435,11 @@ void lc_tensor_unref(lc_tensor *t)
     if (!t) return;
     LC__IS_TENSOR_OR_NULL(t, );
     if (t->kind < LC_TENSOR_PERSISTENT) return;
-    if (__atomic_sub_fetch(&t->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
+    if (t->is_kept) {
+        (void)lc__not_a_tensor(t, __func__);
+        return;
+    }
+    if (__atomic_sub_fetch(&t->refs, 1, __ATOMIC_ACQ_REL) > 0 || lc__tensor_keep(t)) return;
     lc__flat_leave(t);
     if (t->base || t->kind == LC_TENSOR_PERSISTENT) release_storage(t);
     lc__tensor_forget_initial(t);

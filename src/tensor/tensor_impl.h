@@ -36,6 +36,8 @@ struct lc_tensor {
     uint64_t id;       /* never used twice; changes when the storage moves */
     uint64_t other_id; /* the id with the other value of requires_grad; 0: none yet */
     int refs;
+    bool is_kept; /* no reference is left; a graph frees it after its step, as the ones after it */
+    lc_tensor *next_kept;
     void *device_data; /* accessed through lc__tensor_map (host_access.h), except by kernels and their callers */
     size_t bytes;
     lc_tensor *base;     /* owner of the storage that this tensor is a range of; NULL: it owns `device_data` */

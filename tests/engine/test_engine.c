@@ -392,6 +392,46 @@ TEST(errors_are_sticky_and_name_the_line)
     lc_graph_free(g);
 }
 
+/* As with a constant that a step makes for itself. */
+TEST(a_tensor_that_is_freed_before_its_step_runs)
+{
+    lc_graph *g = NULL;
+    lc_tensor *x = NULL;
+    CHECK_OK(lc_graph_new(&g, .threads = 1));
+    CHECK_OK(lc_tensor_new(LC_F32, 1, (int64_t[]){2}, &x));
+    CHECK_OK(lc_tensor_write(x, (float[]){2, 3}, 8));
+    for (uint64_t i = 1; i <= 3; i++) {
+        lc_tensor *w, *other;
+        double value = 0;
+        float slice = 0;
+        CHECK_OK(lc_step_begin(g, i, 0));
+        CHECK_OK(lc_tensor_new(LC_F32, 1, (int64_t[]){2}, &w));
+        CHECK_OK(lc_tensor_write(w, (float[]){(float)i, 10}, 8));
+        lc_tensor *y = lc_keep(lc_sum(lc_mul(x, w)));
+        lc_tensor *part = lc_keep(lc_slice(w, 0, 1, 1));
+        lc_tensor_unref(w);
+        CHECK_OK(lc_tensor_new(LC_F32, 1, (int64_t[]){2}, &other)); /* must not get its memory */
+        CHECK_OK(lc_step_run(g));
+        CHECK_OK(lc_item(y, &value));
+        CHECK_NEAR(value, 2. * (double)i + 30, 1e-6);
+        CHECK_OK(lc_step_end(g));
+        CHECK_OK(lc_tensor_read(part, &slice, 4));
+        CHECK_NEAR(slice, 10, 0);
+        lc_tensor_unref(other);
+    }
+    CHECK_OK(lc_step_begin(g, 4, 0));
+    lc_tensor *w;
+    CHECK_OK(lc_tensor_new(LC_F32, 1, (int64_t[]){2}, &w));
+    lc_add(x, w);
+    lc_tensor_unref(w);
+    lc_tensor_unref(w);
+    CHECK_CONTAINS(lc_error_message(), "lc_tensor_unref: this is not a tensor; it was never made, has been freed");
+    CHECK_OK(lc_step_run(g));
+    CHECK_OK(lc_step_end(g));
+    lc_graph_free(g);
+    lc_tensor_unref(x);
+}
+
 TEST(expired_tensors_are_detected)
 {
     lc_graph *g = graph();

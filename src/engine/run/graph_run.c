@@ -140,6 +140,7 @@ void lc_graph_free(lc_graph *g)
     LC__IS_OR_NULL(g, GRAPH, );
     if (g->dump_path) lc__dump_plans(g);
     if (lc__current == g) lc__current = NULL;
+    lc__graph_free_kept(g);
     for (int i = 0; i < g->n_plans; i++) lc__plan_free(g->plans[i]);
     for (int i = 0; i < g->n_flats; i++) lc__flat_unref(g->flats[i]);
     for (int a = 0; a < LC_ARENAS; a++) {
@@ -213,6 +214,7 @@ lc_status lc_step_begin(lc_graph *g, uint64_t step, uint64_t micro_batch)
     if (g->arena_dropped)
         LC_TRY(g->on->ops->arena_commit(g->on->context, g->arena, g->arena_reserved, g->arena_committed));
     g->arena_dropped = false;
+    lc__graph_free_kept(g);
     lc__current = g;
     g->recording = true;
     g->generation++;

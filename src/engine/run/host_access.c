@@ -69,12 +69,34 @@ static void wrote(lc_tensor *t)
     if (lc__current->parts && t->replicas) lc__current->parts_ops->wrote(lc__current->parts, t);
 }
 
+static bool keep(lc_tensor *t)
+{
+    lc_graph *g = lc__current;
+    if (!g->recording || t->graph != g || t->generation != g->generation) return false;
+    t->is_kept = true;
+    t->next_kept = g->kept;
+    g->kept = t;
+    return true;
+}
+
+void lc__graph_free_kept(lc_graph *g)
+{
+    while (g->kept) {
+        lc_tensor *t = g->kept;
+        g->kept = t->next_kept;
+        t->is_kept = false;
+        t->refs = 1;
+        lc_tensor_unref(t);
+    }
+}
+
 const lc__host_ops lc__graph_host = {
     .own = own,
     .run = run_for,
     .find = find_result,
     .wait = wait_for,
     .wrote = wrote,
+    .keep = keep,
     .operands = lc__operands_as_seen,
     .results = lc__results_as_seen,
     .site = lc__site_of,

@@ -67,6 +67,7 @@ lc_site lc__site_of_step(const lc_graph *g, const lc_plan *p, lc_site planned);
 lc_status lc__check_finite(const lc_graph *g, const lc_plan *p, const lc_plan_call *pc) LC_MUST_USE;
 /* The slots through which the host uses a graph. */
 extern const lc__host_ops lc__graph_host;
+void lc__graph_free_kept(lc_graph *g);
 
 /* seen_types.c: the operands and results of a call that is recorded (lc__host_ops). */
 lc_status lc__operands_as_seen(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in, lc_tensor **out,
