@@ -217,6 +217,21 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
     return lc__arrivals_begin(t);
 }
 
+/* The program may have freed what it added, which the trainer frees. */
+static lc_status check_alive(const lc_trainer *t)
+{
+    bool alive = true;
+    for (int i = 0; i < t->optimizers.n; i++)
+        alive &= lc__has_mark(t->optimizers.optimizers[i].optimizer, LC__MARK_OF(OPTIMIZER));
+    for (int i = 0; i < t->optimizers.n_schedulers; i++)
+        alive &= lc__has_mark(t->optimizers.schedulers[i].scheduler, LC__MARK_OF(SCHEDULER));
+    if (alive) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT,
+                   "configure_optimizers of %s freed an optimizer or a schedule that it had added; the trainer frees "
+                   "them",
+                   t->mo.name);
+}
+
 /* A schedule of an optimizer that is not trained with would change nothing. */
 static lc_status check_schedulers(lc_trainer *t)
 {
@@ -260,6 +275,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
     if (!t->optimizers.n)
         lc_trainer_message(t, LC_WARNING, "configure_optimizers of %s added no optimizers: nothing will be trained",
                            t->mo.name);
+    LC_TRY(check_alive(t));
     LC_TRY(check_optimizers(t));
     LC_TRY(check_schedulers(t));
     LC_TRY(lc__precision_check(&t->precision, &t->optimizers));

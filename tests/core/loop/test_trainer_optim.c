@@ -458,18 +458,41 @@ static lc_status schedule_of_another(pair *p, lc_optimizers *out)
     return lc_optimizers_add(out, lc_sgd(&p->base, .lr = 1));
 }
 
+#ifndef SANITIZED /* it would end the program, as it should */
+static lc_status a_freed_optimizer(pair *p, lc_optimizers *out)
+{
+    lc_optimizer *opt = lc_sgd(&p->base, .lr = 1);
+    LC_TRY(lc_optimizers_add(out, opt));
+    lc_optimizer_free(opt);
+    return LC_OK;
+}
+static lc_status a_freed_schedule(pair *p, lc_optimizers *out)
+{
+    lc_optimizer *opt = lc_sgd(&p->base, .lr = 1);
+    lc_scheduler_config c = {.scheduler = lc_step_lr(opt, .step_size = 1)};
+    LC_TRY(lc_optimizers_add(out, opt));
+    LC_TRY(lc_optimizers_add_scheduler(out, c));
+    lc_scheduler_free(c.scheduler);
+    return LC_OK;
+}
+#endif
+
 TEST(lists_of_optimizers_and_schedules_are_checked)
 {
     const struct {
         lc_status (*optimizers)(pair *p, lc_optimizers *out);
         const char *message;
     } wrong[] = {{one_optimizer_twice, "the same optimizer is added twice"},
+#ifndef SANITIZED
+                 {a_freed_optimizer, "freed an optimizer or a schedule that it had added; the trainer frees them"},
+                 {a_freed_schedule, "freed an optimizer or a schedule that it had added; the trainer frees them"},
+#endif
                  {one_schedule_twice, "the same scheduler is added twice"},
                  {schedule_of_another, "a schedule (StepLR) of an optimizer that it did not add"}};
     char dir[256];
     lc_trainer *t;
     CHECK(world_dir(dir, sizeof dir));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < (int)(sizeof wrong / sizeof *wrong); i++) {
         lc_trainer_options o = world_options(dir);
         pair p = {.step = valley, .optimizers = wrong[i].optimizers, .n = 2};
         o.enable_checkpointing = LC_OFF;
