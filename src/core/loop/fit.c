@@ -268,7 +268,10 @@ static lc_status run_epoch(lc_trainer *t)
     LC_TRY(lc__source_begin(&t->input->train, t->current_epoch, t->batches_done));
     lc_status s = run_batches(t);
     lc__source_end(&t->input->train);
-    return s < 0 ? s : lc__watch_replaced(t, &t->input->train);
+    LC_TRY(s);
+    s = lc_module_status(t->m); /* of parts made in a step, whose errors nothing else reports */
+    if (s < 0) return lc_fail_context(s, "building %s", t->mo.name);
+    return lc__watch_replaced(t, &t->input->train);
 }
 
 /* After on_train_epoch_end: schedulers that monitor a metric, and the row. */

@@ -306,6 +306,33 @@ static void gradient_of(lc_optimizer *opt, lc_tensor *x)
     (void)lc_gradient(x);
 }
 
+static lc_linear late;
+
+static lc_tensor *makes_a_layer(lc_module *self, const lc_batch *batch, int64_t batch_idx)
+{
+    (void)batch_idx;
+    lc_linear_init(&late, self, "late", 1, 1);
+    return lc_mean(lc_linear_forward(&late, lc_reshape(batch->x, -1, 1)));
+}
+
+TEST(a_layer_that_each_step_makes_again)
+{
+    world w;
+    lc_trainer *t;
+    char dir[256];
+    CHECK(world_dir(dir, sizeof dir));
+    lc_module_ops ops = world_ops_without_val;
+    ops.training_step = makes_a_layer;
+    world_init(&w, &ops, 4, 0);
+    lc_trainer_options o = world_options(dir);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_STATUS(lc_trainer_fit(t, &w.base), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "building world: the struct of \"late\" is in the model already");
+    lc_trainer_free(t);
+    world_release(&w);
+    world_remove(dir);
+}
+
 TEST(an_error_of_a_call_without_a_status_names_its_line)
 {
     void (*const calls[])(lc_optimizer *, lc_tensor *) = {step_of, zero_grad_of, clip_norm_of, clip_value_of,
