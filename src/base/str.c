@@ -7,10 +7,13 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static bool reserve(lc__str *t, size_t more)
@@ -73,7 +76,7 @@ void lc__str_free(lc__str *t)
     memset(t, 0, sizeof *t);
 }
 
-bool lc__show(int fd, const char *s, size_t n)
+static bool write_all(int fd, const char *s, size_t n)
 {
     while (n) {
         ssize_t done = write(fd, s, n);
@@ -87,6 +90,21 @@ bool lc__show(int fd, const char *s, size_t n)
         n -= (size_t)done;
     }
     return true;
+}
+
+bool lc__show(int fd, const char *s, size_t n)
+{
+    sigset_t pipe, pending, before;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &pipe, &before);
+    bool shown = write_all(fd, s, n);
+    int error = errno;
+    if (!shown && error == EPIPE && !sigismember(&pending, SIGPIPE)) sigtimedwait(&pipe, NULL, &(struct timespec){0});
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return shown;
 }
 
 void lc__show_line(int fd, const char *format, ...)

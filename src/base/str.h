@@ -19,7 +19,7 @@ void lc__str_clear(lc__str *t); /* keeps the memory */
 void lc__str_free(lc__str *t);
 /* Writes all of it, whatever signals arrive. It waits for a slow reader even if the descriptor is nonblocking, which
  * another program that shares a terminal or a pipe may have set. Returns false and sets errno on failure, which callers
- * that only inform may ignore. */
+ * that only inform may ignore; a pipe that nobody reads any more is one (EPIPE), without SIGPIPE. */
 bool lc__show(int fd, const char *s, size_t n);
 /* Shows a line, however long, in one piece; control characters in it, and newlines unless the format has some or is
  * just "%s", become \xNN. */

@@ -300,7 +300,8 @@ lc_status lc_options_parse(const lc_option_set *sets, int n_sets, const char *en
         out = show;
     }
     status = out.failed ? lc_fail(LC_ERR_MEMORY, "out of memory while listing the options") : LC_STOP;
-    if (!out.failed && !lc__show(1, out.s, out.n)) status = lc__io_fail(errno, "write", "standard output");
+    if (!out.failed && !lc__show(1, out.s, out.n) && errno != EPIPE) /* as in --help | head */
+        status = lc__io_fail(errno, "write", "standard output");
     lc__str_free(&out);
     return status;
 }

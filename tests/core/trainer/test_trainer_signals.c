@@ -357,6 +357,38 @@ TEST(a_limit_on_file_sizes_is_an_error)
     }
 }
 
+/* As with a lost connection without a terminal, or `| tee log` that was interrupted: the training goes on. */
+TEST(output_that_nobody_reads_any_more)
+{
+    char dir[200];
+    int fds[2], status = 0;
+    CHECK(world_dir(dir, sizeof dir));
+    CHECK(pipe(fds) == 0);
+    close(fds[0]);
+    fflush(stdout);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        world m;
+        lc_trainer *t;
+        signal(SIGPIPE, SIG_DFL);
+        dup2(fds[1], 2);
+        world_init(&m, &world_ops_without_val, 4, 0);
+        lc_trainer_options o = world_options(dir);
+        o.max_epochs = 3;
+        o.enable_progress_bar = o.enable_model_summary = LC_ON;
+        bool done = lc_trainer_new(&o, &t) >= 0 && lc_trainer_fit(t, &m.base) >= 0;
+        sigset_t waiting;
+        sigpending(&waiting);
+        _exit(done && !sigismember(&waiting, SIGPIPE) ? 40 : 41);
+    }
+    close(fds[1]);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 40);
+    world_remove(dir);
+}
+
 TEST(the_time_left_of_a_slurm_job_is_read)
 {
     static const struct {
