@@ -47,6 +47,17 @@ typedef struct eval_step {
     int loader;
 } eval_step;
 
+/* It has no place among those that are kept, so the later ones have other numbers than their batches. */
+static void report_no_prediction(lc_trainer *t, int64_t batch_idx)
+{
+    if (t->loop->no_prediction || (t->args && t->args->discard_predictions)) return;
+    t->loop->no_prediction = true;
+    lc_trainer_message(t, LC_WARNING,
+                       "predict_step of %s returned no prediction for batch %lld, so none is kept for it; with "
+                       ".discard_predictions it need not return any",
+                       t->mo.name, (long long)batch_idx);
+}
+
 /* *prediction: the result of predict_step, else NULL. */
 static lc_status call_step(void *ctx, const lc_batch *batch, lc_tensor **prediction)
 {
@@ -63,6 +74,7 @@ static lc_status call_step(void *ctx, const lc_batch *batch, lc_tensor **predict
     case LC_STAGE_PREDICT:
         *prediction = t->mo.predict_step(t->m, batch, e->i, e->loader);
         s = *prediction ? LC_OK : lc__error_since(t->errors_before_hook);
+        if (!*prediction && s >= 0) report_no_prediction(t, e->i);
         if (*prediction && !lc_tensor_is_error(*prediction)) lc_keep(*prediction);
         break;
     default:

@@ -120,4 +120,5 @@ void lc__forget_predictions(lc_trainer *t)
         for (int64_t k = 0; k < p->n; k++) lc_tensor_unref(p->t[k]);
         p->n = 0;
     }
+    t->loop->no_prediction = false;
 }

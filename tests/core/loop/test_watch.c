@@ -233,6 +233,48 @@ TEST(empty_evaluation_loaders)
     CHECK_ONE(h, "the val loader gives no batch");
 }
 
+/* The second of the batches has no prediction, and later ones neither. */
+static lc_tensor *predicts_once(lc_module *self, const lc_batch *b, int64_t i, int d)
+{
+    (void)d;
+    return i < 1 ? lc_linear_forward(&((net *)self)->l, b->x) : NULL;
+}
+
+TEST(batches_without_a_prediction)
+{
+    lc_module_ops ops = automatic;
+    ops.predict_step = predicts_once;
+    net m = {NO_NAN};
+    lc_dataloader *data, *empty;
+    lc_trainer *t;
+    lc_callback listens;
+    warnings h = {0};
+    lc_trainer_options o = quiet_options(NULL);
+    lc_module_init(&m.base, &ops, 1);
+    lc_linear_init(&m.l, &m, "l", FEATURES, CLASSES);
+    CHECK_OK(lc_lambda_callback(&listens, .on_message = on_message, .context = &h));
+    o.callbacks = &listens;
+    o.n_callbacks = 1;
+    CHECK_OK(loader_of(0, SAMPLES, 4, false, &data));
+    CHECK_OK(loader_of(0, 0, 4, false, &empty));
+    CHECK_OK(lc_trainer_new(&o, &t));
+    for (int run = 0; run < 2; run++) {
+        h = (warnings){.n = 0};
+        CHECK_OK(lc_trainer_predict(t, &m.base, .dataloaders = &data, .n_dataloaders = 1));
+        CHECK_EQ(lc_trainer_prediction_count(t, 0), 1);
+        CHECK_ONE(h, "predict_step of net returned no prediction for batch 1, so none is kept for it");
+    }
+    h = (warnings){.n = 0};
+    CHECK_OK(lc_trainer_predict(t, &m.base, .dataloaders = &data, .n_dataloaders = 1, .discard_predictions = true));
+    CHECK_EQ(h.n, 0);
+    CHECK_OK(lc_trainer_predict(t, &m.base, .dataloaders = &empty, .n_dataloaders = 1));
+    CHECK_CONTAINS(h.text, "predict: there are no batches, so nothing was run");
+    lc_trainer_free(t);
+    lc_dataloader_free(data);
+    lc_dataloader_free(empty);
+    lc_module_release(&m.base);
+}
+
 TEST(samples_that_cannot_be_read)
 {
     warnings h;
