@@ -8,6 +8,7 @@
 #include "optim/optim_internal.h"
 #include "record/graph_impl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,13 +68,14 @@ static lc_status report(lc_trainer *t, const lc_optimizer *o, const bool *used, 
     }
     if (n > NAMED) lc__str_add(&names, " and %d more", n - NAMED);
     if (names.failed) s = lc_fail(LC_ERR_MEMORY, "out of memory: names of parameters");
+    char first[32] = "step";
+    if (steps > 1) snprintf(first, sizeof first, "%lld steps", (long long)steps);
     if (s >= 0 && n)
         lc_trainer_message(t, LC_WARNING,
-                           "no gradient%s in the first %lld step%s, so nothing trains %s: %s; use %s in the loss, or "
-                           "freeze %s (lc_tensor_set_requires_grad)",
-                           t->comm ? " on any rank" : "", (long long)steps, steps == 1 ? "" : "s",
-                           n == 1 ? "this parameter" : "these parameters", names.s ? names.s : "",
-                           n == 1 ? "it" : "them", n == 1 ? "it" : "them");
+                           "no gradient%s in the first %s, so nothing trains %s: %s; use %s in the loss, or freeze %s "
+                           "(lc_tensor_set_requires_grad)",
+                           t->comm ? " on any rank" : "", first, n == 1 ? "this parameter" : "these parameters",
+                           names.s ? names.s : "", n == 1 ? "it" : "them", n == 1 ? "it" : "them");
     lc__str_free(&names);
     return s;
 }

@@ -422,7 +422,9 @@ done:
     if (reducer) lc__reducer_unshare(reducer);
     lc__views_free(&views);
     LC__PROFILE_ACTION(t, "save_checkpoint", start);
-    return status < 0 ? lc_fail_context(status, "checkpoint %s", path) : LC_OK;
+    static const char named[] = "checkpoint \"";
+    if (status >= 0 || !strncmp(lc_error_message(), named, sizeof named - 1)) return status < 0 ? status : LC_OK;
+    return lc_fail_context(status, "checkpoint \"%s\"", path);
 }
 
 lc_status lc__save_state(lc_trainer *t, const char *path, bool weights_only, bool wait, bool *writing)
@@ -455,6 +457,7 @@ lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only
 lc_status lc_trainer_save_checkpoint(lc_trainer *t, const char *path, bool weights_only)
 {
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
     bool attach = t->m && !t->m->trainer; /* between runs: the module's hooks may ask for the trainer */
     if (attach) t->m->trainer = t;
     lc_status s = lc__save_checkpoint(t, path, weights_only);

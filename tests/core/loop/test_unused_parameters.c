@@ -122,6 +122,9 @@ TEST(a_short_fit_warns_at_its_end)
         (unused_job){.max_steps = 2},
         "no gradient%s in the first 2 steps, so nothing trains these parameters: late.weight, late.bias, never.weight, "
         "never.bias; use them in the loss, or freeze them (lc_tensor_set_requires_grad)");
+    check((unused_job){.max_steps = 1},
+          "no gradient%s in the first step, so nothing trains these parameters: late.weight, late.bias, never.weight, "
+          "never.bias; use them in the loss, or freeze them (lc_tensor_set_requires_grad)");
 }
 
 TEST_MAIN

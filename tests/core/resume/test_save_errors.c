@@ -278,4 +278,30 @@ TEST(a_run_that_ends_early)
     }
 }
 
+TEST(a_save_of_the_program_names_its_path_once)
+{
+    char dir[256], path[300];
+    world w;
+    lc_trainer *t;
+    CHECK(world_dir(dir, sizeof dir));
+    world_init(&w, &world_ops_without_val, 2, 0);
+    lc_trainer_options o = world_options(dir);
+    o.max_epochs = 1;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &w.base));
+    snprintf(path, sizeof path, "%s/file", dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f && fclose(f) == 0);
+    strcat(path, "/x.ckpt");
+    CHECK(lc_trainer_save_checkpoint(t, path, false) < 0);
+    const char *named = strstr(lc_error_message(), "checkpoint \"");
+    CHECK(named == lc_error_message() && !strstr(named + 1, "x.ckpt\": checkpoint"));
+    CHECK_CONTAINS(named, "x.ckpt\" was not saved: ");
+    CHECK_STATUS(lc_trainer_save_checkpoint(t, NULL, false), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "path must not be NULL");
+    lc_trainer_free(t);
+    world_release(&w);
+    world_remove(dir);
+}
+
 TEST_MAIN
