@@ -22,11 +22,24 @@ static bool is_like(const lc_type *t, const lc_type *x, bool broadcasts)
     return fits;
 }
 
+/* Whether both have the same sizes, except those of 1. */
+static bool differ_in_ones(const lc_type *x, const lc_type *t)
+{
+    int i = 0, k = 0;
+    for (;; i++, k++) {
+        while (i < x->ndim && x->shape[i] == 1) i++;
+        while (k < t->ndim && t->shape[k] == 1) k++;
+        if (i == x->ndim || k == t->ndim) return i == x->ndim && k == t->ndim;
+        if (x->shape[i] != t->shape[k]) return false;
+    }
+}
+
 static lc_status differs(const lc_type *x, const lc_type *t, const char *name, const char *what)
 {
     char got[LC__SHAPE_TEXT], wanted[LC__SHAPE_TEXT];
-    return lc_fail(LC_ERR_SHAPE, "the %s is %s but x is %s: %s", name, lc__shape_text(t, got, sizeof got),
-                   lc__shape_text(x, wanted, sizeof wanted), what);
+    return lc_fail(LC_ERR_SHAPE, "the %s is %s but x is %s: %s%s", name, lc__shape_text(t, got, sizeof got),
+                   lc__shape_text(x, wanted, sizeof wanted), what,
+                   differ_in_ones(x, t) ? "; lc_squeeze or lc_unsqueeze one of them" : "");
 }
 
 static lc_status check_like_x(const lc_tensor *x, const lc_tensor *t, bool broadcasts, const char *name)

@@ -414,7 +414,8 @@ static lc_tensor *refused(int i, const char **says)
         *says = "split: dimension 2 is out of range for a tensor of 2 dimensions";
         return parts[0];
     case 50:
-        *says = "mse_loss: the target is [4] but x is [4,1]: they must be equal, or one must broadcast to the other";
+        *says = "mse_loss: the target is [4] but x is [4,1]: they must be equal, or one must broadcast to the other; "
+                "lc_squeeze or lc_unsqueeze one of them";
         return lc_mse_loss(X(4, 1), X(4));
     case 51:
         *says = "l1_loss: the target is [4,1] but x is [4]";
@@ -545,6 +546,14 @@ static lc_tensor *refused(int i, const char **says)
     case 92:
         *says = "length_mask: size must not be negative, is -1";
         return lc_length_mask(ids2, -1);
+    case 93:
+        *says =
+            "bce_with_logits: the target is [4] but x is [4,1]: they must be equal; lc_squeeze or lc_unsqueeze one of "
+            "them (x";
+        return lc_bce_with_logits(X(4, 1), X(4));
+    case 94:
+        *says = "bce_with_logits: the target is [3] but x is [4,1]: they must be equal (x";
+        return lc_bce_with_logits(X(4, 1), X(3));
     default:
         *says = NULL;
         return NULL;
