@@ -2,6 +2,7 @@
 /* The macros of optimizers: updates, clipping, and gradients. Recorded here, expanded in expand_update.c. */
 #include "base/number.h"
 #include "ops/infer.h"
+#include "engine/plan/plan.h"
 #include "engine/run/run.h"
 #include "optim/optim_internal.h"
 #include "base/handle.h"
@@ -66,10 +67,22 @@ static bool is_trained_in(const lc_tensor *p, const lc_graph *g)
     return false;
 }
 
+/* Adds to g what the step has read without a plan; false: there is something that cannot be added yet. */
+static bool know_flats(lc_graph *g)
+{
+    bool known = true;
+    for (uint32_t i = g->ext_0; !g->expect && i < g->n_externals; i++) {
+        const lc_tensor *t = g->values[g->externals[i].value];
+        if (t->requires_grad) known &= t->flat && lc__graph_add_flat(g, t->flat) >= 0;
+    }
+    return known;
+}
+
 /* Whether all parameters that can have gradients in g belong to opt. */
-static bool trains_all(const lc_optimizer *opt, const lc_graph *g)
+static bool trains_all(const lc_optimizer *opt, lc_graph *g)
 {
     int64_t all = 0, own = 0;
+    if (!know_flats(g)) return false;
     for (int i = 0; i < g->n_flats; i++)
         for (int k = 0; k < g->flats[i]->n; k++) all += g->flats[i]->parameters[k]->requires_grad;
     for (int i = 0; i < opt->n_groups; i++)

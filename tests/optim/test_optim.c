@@ -313,6 +313,54 @@ TEST(zero_grad_of_the_only_optimizer)
     world_free(&w, opt);
 }
 
+/* Also within the first step, of which there is no plan yet. */
+TEST(zero_grad_of_the_only_optimizer_within_a_step)
+{
+    world w;
+    double before[N], after[N];
+    world_init(&w, LC_F64);
+    get(&w, w.p[0], before);
+    lc_optimizer *opt = lc_sgd(&w.root, .lr = 1);
+    CHECK_OK(lc_step_begin(w.graph, 0, 0));
+    for (int i = 0; i < 3; i++) {
+        lc_optimizer_zero_grad(opt);
+        lc_backward(lc_sum(lc_add(lc_sum(w.p[0]), lc_sum(w.p[1]))));
+        lc_optimizer_step(opt);
+    }
+    CHECK_OK(lc_step_run(w.graph));
+    CHECK_OK(lc_step_end(w.graph));
+    get(&w, w.p[0], after);
+    CHECK_NEAR(after[0], before[0] - 3, 1e-12);
+    world_free(&w, opt);
+}
+
+/* A parameter of another optimizer keeps its gradient, also if the step is the first to use it. */
+TEST(zero_grad_of_one_of_two_optimizers)
+{
+    world w, other;
+    double before[N], after[N];
+    world_init(&w, LC_F64);
+    world_init(&other, LC_F64);
+    get(&other, other.p[0], before);
+    lc_optimizer *opt = lc_sgd(&w.root, .lr = 1), *second = lc_sgd(&other.root, .lr = 1);
+    for (uint64_t step = 0; step < 2; step++) {
+        CHECK_OK(lc_step_begin(w.graph, step, 0));
+        lc_zero_grad(w.graph);
+        lc_tensor *loss = lc_sum(w.p[0]);
+        lc_backward(step ? lc_add(loss, lc_sum(other.p[0])) : loss);
+        lc_optimizer_step(opt);
+        lc_optimizer_zero_grad(opt);
+        if (step) lc_optimizer_step(second);
+        CHECK_OK(lc_step_run(w.graph));
+        CHECK_OK(lc_step_end(w.graph));
+    }
+    get(&other, other.p[0], after);
+    CHECK_NEAR(after[0], before[0] - 1, 1e-12);
+    lc_optimizer_free(second);
+    world_free(&other, NULL);
+    world_free(&w, opt);
+}
+
 /* Also when the second group comes late. */
 TEST(lbfgs_takes_one_group)
 {
