@@ -315,8 +315,8 @@ static lc_status prepare(lc_optimizer *opt)
 {
     lc_status status = LC_OK;
     if (opt->n_groups != 1) return lc_fail(LC_ERR_CONFIG, "LBFGS takes one group of parameters, not %d", opt->n_groups);
-    if (opt->own) return LC_OK;
     LC_TRY(lc__optimizer_prepare(opt));
+    if (opt->own) return LC_OK;
     lbfgs *l = opt->own = calloc(1, sizeof *l);
     if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: LBFGS");
     l->opt = opt;

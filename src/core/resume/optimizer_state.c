@@ -252,6 +252,27 @@ static lc_status load_own_tensor(void *ctx, const char *name, lc_tensor *tensor)
     return lc_safetensors_load(ctx, name, tensor);
 }
 
+static lc_status clear_own_tensor(void *ctx, const char *name, lc_tensor *tensor)
+{
+    lc_view v;
+    (void)ctx, (void)name;
+    LC_TRY(lc__tensor_map(tensor, LC__WRITE, &v));
+    memset(v.data, 0, (size_t)lc_tensor_numel(tensor) * lc_dtype_size(v.dtype));
+    lc__tensor_unmap(tensor, LC__WRITE);
+    return LC_OK;
+}
+
+/* An optimizer makes its own tensors, of zeros, in its first step, so a file that was saved before it has none. */
+static lc_status restore_own(lc_optimizer *opt, int i, lc_safetensors *file)
+{
+    char prefix[64];
+    int length = snprintf(prefix, sizeof prefix, "optimizers.%d.own.", i);
+    for (int64_t k = 0; k < lc_safetensors_count(file); k++)
+        if (!strncmp(lc_safetensors_info(file, k)->name, prefix, (size_t)length))
+            return walk_own(opt, i, true, load_own_tensor, file);
+    return walk_own(opt, i, false, clear_own_tensor, NULL);
+}
+
 static lc_status restore_hyperparameters(const lc_optimizers *all, const lc_state *root)
 {
     const lc_state *list, *o, *groups, *g;
@@ -322,12 +343,16 @@ lc_status lc__restore_optimizers(lc_module *m, const lc_optimizers *all, lc_chec
         lc_optimizer *opt = all->optimizers[i].optimizer;
         char name[64];
         snprintf(name, sizeof name, "optimizers.%d.step", i);
-        if (!others || lc_safetensors_find(others, name) < 0) continue; /* saved before the first step */
+        if (!others || lc_safetensors_find(others, name) < 0) { /* saved before the first step */
+            LC_TRY_GOTO(status, done, walk_own(opt, i, false, clear_own_tensor, NULL));
+            lc__optimizer_forget_state(opt);
+            continue;
+        }
         LC_TRY_GOTO(status, done, lc__optimizer_prepare(opt));
         LC_TRY_GOTO(status, done, lc_safetensors_load(others, name, opt->steps));
         LC_TRY_GOTO(status, done, check_steps(opt->steps, name, lc_checkpoint_path(c)));
         LC_TRY_GOTO(status, done, walk_states(m, opt, i, &views, list_state, &list));
-        LC_TRY_GOTO(status, done, walk_own(opt, i, true, load_own_tensor, others));
+        LC_TRY_GOTO(status, done, restore_own(opt, i, others));
     }
     if (list.there.n && !states) {
         status = lc_fail(LC_ERR_FORMAT, "the checkpoint %s has no optimizer state", lc_checkpoint_path(c));

@@ -152,6 +152,73 @@ TEST(a_loaded_loop_continues_bit_for_bit)
     world_remove(dir);
 }
 
+/* A checkpoint from before the first step has no state of the optimizer: it begins again. */
+TEST(a_loop_begins_again_from_its_first_checkpoint)
+{
+    char dir[256], path[300];
+    float a[WEIGHTS], b[WEIGHTS];
+    loop l;
+    CHECK(world_dir(dir, sizeof dir));
+    snprintf(path, sizeof path, "%s/a.ckpt", dir);
+    open_loop(&l);
+    CHECK_OK(lc_fabric_save(l.f, path, NULL));
+    train(&l, 0, 3, 1, 0);
+    weights(l.m, a);
+    CHECK_OK(lc_fabric_load(l.f, path, NULL));
+    train(&l, 0, 3, 1, 0);
+    weights(l.m, b);
+    CHECK(memcmp(a, b, sizeof a) == 0);
+    close_loop(&l);
+    world_remove(dir);
+}
+
+static lc_status evaluate(void *ctx, double *loss)
+{
+    loop *l = ctx;
+    lc_batch *batch;
+    LC_TRY(lc_dataloader_next(l->loaders.loaders[0], &batch));
+    lc_tensor *of = wave_loss((wave *)l->m, batch);
+    lc_fabric_zero_grad(l->f);
+    lc_fabric_backward(l->f, of);
+    return lc_item(of, loss);
+}
+
+static void step_with_closure(loop *l, float *after)
+{
+    CHECK_OK(lc_dataloader_begin(l->loaders.loaders[0], 0, 0));
+    CHECK_OK(lc_fabric_begin(l->f));
+    CHECK_OK(lc_optimizer_step_closure(l->opt, evaluate, l));
+    CHECK_OK(lc_fabric_end(l->f));
+    lc_dataloader_end(l->loaders.loaders[0]);
+    weights(l->m, after);
+}
+
+/* LBFGS makes its vectors in its first step. `prepared`: it has counted its steps, and made none. */
+TEST(lbfgs_begins_again_from_its_first_checkpoint)
+{
+    for (int prepared = 0; prepared < 2; prepared++) {
+        char dir[256], path[300];
+        float a[WEIGHTS], b[WEIGHTS];
+        loop l;
+        CHECK(world_dir(dir, sizeof dir));
+        snprintf(path, sizeof path, "%s/a.ckpt", dir);
+        open_loop(&l);
+        lc_optimizer_free(l.opt);
+        lc_fabric_free(l.f);
+        CHECK_OK(lc_fabric_new(&l.f, .threads = 1, .seed = 5));
+        l.opt = lc_lbfgs(l.m, .max_iter = 3, .lr = 0.1);
+        CHECK_OK(lc_fabric_setup(l.f, l.m, &l.opt, 1));
+        if (prepared) lc_optimizer_zero_grad(l.opt);
+        CHECK_OK(lc_fabric_save(l.f, path, NULL));
+        step_with_closure(&l, a);
+        CHECK_OK(lc_fabric_load(l.f, path, NULL));
+        step_with_closure(&l, b);
+        CHECK(memcmp(a, b, sizeof a) == 0);
+        close_loop(&l);
+        world_remove(dir);
+    }
+}
+
 TEST(errors_are_returned_at_the_end_of_the_step)
 {
     char dir[256], path[300];
