@@ -2,6 +2,7 @@
 /* Optimizers and schedulers in checkpoints (save.c describes their contents), for the trainer and for fabric.c. */
 #include "core/checkpoint/joint.h"
 #include "base/grow.h"
+#include "base/number.h"
 #include "core/resume/run_state.h"
 #include "optim/optim_internal.h"
 #include "tensor/slice.h"
@@ -316,17 +317,15 @@ static lc_status restore_hyperparameters(const lc_optimizers *all, const lc_stat
 static lc_status check_steps(lc_tensor *steps, const char *name, const char *path)
 {
     lc_status status = LC_OK;
-    int64_t n = lc_tensor_numel(steps), *v = NULL;
-    if (lc_tensor_dtype(steps) != LC_I64) return LC_OK;
-    v = calloc((size_t)n + 1, sizeof *v);
-    if (!v) return lc_fail(LC_ERR_MEMORY, "out of memory: steps of an optimizer");
-    LC_TRY_GOTO(status, done, lc_tensor_read(steps, v, (size_t)n * sizeof *v));
-    for (int64_t i = 0; i < n && status >= 0; i++)
-        if (v[i] < 0 || v[i] > LC__MOST_COUNT)
-            status = lc_fail(LC_ERR_FORMAT, "the checkpoint %s: %s is %lld, but must be from 0 to %lld", path, name,
-                             (long long)v[i], (long long)LC__MOST_COUNT);
-done:
-    free(v);
+    lc_view v;
+    LC_TRY(lc__tensor_map(steps, LC__READ, &v));
+    for (int64_t i = 0; i < lc_tensor_numel(steps) && status >= 0; i++) {
+        double n = lc__number_at(v.data, v.dtype, i);
+        if (!(n >= 0 && n <= (double)LC__MOST_COUNT && n == floor(n)))
+            status = lc_fail(LC_ERR_FORMAT, "the checkpoint %s: %s is %g, but must be a number from 0 to %lld", path,
+                             name, n, (long long)LC__MOST_COUNT);
+    }
+    lc__tensor_unmap(steps, LC__READ);
     return status;
 }
 

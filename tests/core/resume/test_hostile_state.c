@@ -128,6 +128,35 @@ TEST(counters_that_no_run_reaches)
     world_remove(dir);
 }
 
+/* The updates that an optimizer has counted are in a tensor. */
+TEST(updates_that_no_optimizer_counts)
+{
+    static const double values[] = {1e300, -5, 0.5, NAN, INFINITY};
+    char dir[256], path[300];
+    lc_module m;
+    lc_fabric *f;
+    CHECK(world_dir(dir, sizeof dir));
+    snprintf(path, sizeof path, "%s/bad.ckpt", dir);
+    CHECK_OK(lc_fabric_new(&f, .threads = 1));
+    lc_module_init(&m, NULL, 1);
+    lc_module_add_parameter(&m, "w", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){1}, (lc_init){.kind = LC_INIT_ONES});
+    lc_optimizer *opt = lc_adam(&m);
+    CHECK_OK(lc_fabric_setup(f, &m, &opt, 1));
+    lc_optimizer_zero_grad(opt);
+    CHECK_OK(lc_fabric_save(f, path, NULL));
+    CHECK_OK(lc_fabric_load(f, path, NULL));
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        CHECK_OK(lc_tensor_write(opt->steps, &values[i], sizeof values[i]));
+        CHECK_OK(lc_fabric_save(f, path, NULL));
+        CHECK_STATUS(lc_fabric_load(f, path, NULL), LC_ERR_FORMAT);
+        CHECK_CONTAINS(lc_error_message(), "bad.ckpt: optimizers.0.step is ");
+    }
+    lc_fabric_free(f);
+    lc_optimizer_free(opt);
+    lc_module_release(&m);
+    world_remove(dir);
+}
+
 static lc_status set_epoch(void *ctx, const char *name, double *value)
 {
     if (strstr(name, "last_epoch")) *value = *(const double *)ctx;
