@@ -89,7 +89,8 @@ static lc_status eval_body(lc_trainer *t)
         none = none && (t->input->eval.s[i].length == 0 || t->input->eval.s[i].limit == 0);
     if (none) {
         t->logging->n_results = 0;
-        lc_trainer_message(t, LC_WARNING, "%s: there are no batches, so nothing was run", lc_stage_name(t->stage));
+        lc_trainer_message(t, LC_WARNING, "%s: there is no batch to run; its limit is 0, or its loader is empty",
+                           lc_stage_name(t->stage));
         return LC_OK;
     }
     return lc__eval_loop(t);

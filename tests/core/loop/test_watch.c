@@ -82,6 +82,7 @@ typedef struct training {
     int64_t epochs, accumulate, log_every;
     const char *strategy, *devices;
     bool no_val;     /* validates with a loader without samples */
+    bool limited;    /* validates instead, with a limit of 0 batches */
     bool unreadable; /* every fourth sample has the data of another, in training and validation */
 } training;
 
@@ -138,6 +139,7 @@ static lc_status fit(lc_comm *comm, const training *what, warnings *h)
     LC_TRY(lc_lambda_callback(&listens, .on_message = on_message, .context = h));
     o.callbacks = &listens;
     o.n_callbacks = 1;
+    if (what->limited) o.limit_val_batches = LC_BATCHES(0);
     o.max_epochs = what->epochs ? what->epochs : 3;
     o.strategy = what->strategy;
     o.devices = what->devices;
@@ -148,7 +150,8 @@ static lc_status fit(lc_comm *comm, const training *what, warnings *h)
     if (what->unreadable) LC_TRY(torn_loader(batch_size, &val));
     LC_TRY(lc_trainer_new(&o, &t));
     if (what->no_val) LC_TRY(loader_of(0, 0, 4, false, &val));
-    lc_status s = lc_trainer_fit(t, &m.base, .train_dataloader = data, .val_dataloader = val);
+    lc_status s = what->limited ? lc_trainer_validate(t, &m.base, .val_dataloader = data)
+                                : lc_trainer_fit(t, &m.base, .train_dataloader = data, .val_dataloader = val);
     lc_trainer_free(t);
     lc_dataloader_free(data);
     lc_dataloader_free(val);
@@ -268,11 +271,20 @@ TEST(batches_without_a_prediction)
     CHECK_OK(lc_trainer_predict(t, &m.base, .dataloaders = &data, .n_dataloaders = 1, .discard_predictions = true));
     CHECK_EQ(h.n, 0);
     CHECK_OK(lc_trainer_predict(t, &m.base, .dataloaders = &empty, .n_dataloaders = 1));
-    CHECK_CONTAINS(h.text, "predict: there are no batches, so nothing was run");
+    CHECK_CONTAINS(h.text, "predict: there is no batch to run; its limit is 0, or its loader is empty");
     lc_trainer_free(t);
     lc_dataloader_free(data);
     lc_dataloader_free(empty);
     lc_module_release(&m.base);
+}
+
+TEST(an_evaluation_of_no_batches)
+{
+    warnings h;
+    lc_module_ops ops = automatic;
+    ops.validation_step = validation_step;
+    CHECK_OK(fit(NULL, &(training){.start = {NO_NAN}, .ops = &ops, .limited = true}, &h));
+    CHECK_ONE(h, "validate: there is no batch to run; its limit is 0, or its loader is empty");
 }
 
 TEST(samples_that_cannot_be_read)
