@@ -81,7 +81,7 @@ static lc_status load(const char *path, places *to, double *bytes)
                 to->n = n + 1;
             }
             if (n >= room || !to->memory[n]) {
-                s = lc_fail(LC_ERR_MEMORY, "no memory for a tensor of the checkpoint");
+                s = lc_fail(LC_ERR_MEMORY, "out of memory: a tensor of the checkpoint");
                 break;
             }
             *bytes += (double)size;
@@ -99,7 +99,7 @@ static lc_status train(lc_graph *g, net *m, lc_optimizer *opt)
     float *data = aligned_alloc(64, 4 * WIDTH * sizeof *data);
     lc_tensor *x = NULL;
     lc_status s;
-    if (!data) return lc_fail(LC_ERR_MEMORY, "no memory for a batch");
+    if (!data) return lc_fail(LC_ERR_MEMORY, "out of memory: a batch");
     for (int i = 0; i < 4 * WIDTH; i++) data[i] = (float)lc_random_normal(1, (uint64_t)i);
     LC_TRY_GOTO(s, done, lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, data, &x));
     LC_TRY_GOTO(s, done, lc_step_begin(g, 0, 0));
@@ -132,7 +132,7 @@ lc_status bench_ckpt(const bench *b)
     lc_module_init(&m.base, NULL, 0);
     for (int i = 0; i < LAYERS; i++) lc_linear_init(&m.layers[i], &m, names[i], WIDTH, WIDTH);
     if (!a.memory) {
-        s = lc_fail(LC_ERR_MEMORY, "no memory for the optimizer's state");
+        s = lc_fail(LC_ERR_MEMORY, "out of memory: the optimizer's state");
         goto done;
     }
     for (int64_t i = 0; i < 2 * parameters; i++) a.memory[i] = (float)(i & 1023) * 1e-3f;

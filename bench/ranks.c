@@ -32,7 +32,7 @@ static lc_status ranks_new(const bench *b, const char *name, int64_t samples, in
     lc_fabric_args o = LC_ARGS(lc_fabric, .strategy = "ddp", .comm = r->comm, .threads = (int)b->threads);
     LC_TRY(lc_fabric_new_with(&r->fabric, &o));
     r->model = model_new(name, NULL, 0);
-    if (!r->model) return lc_fail(LC_ERR_MEMORY, "no memory for the model");
+    if (!r->model) return lc_fail(LC_ERR_MEMORY, "out of memory: the model");
     r->optimizer = lc_adamw(r->model, .lr = 1e-3, .weight_decay = 0.1);
     LC_TRY(lc_module_status(&r->model->base));
     LC_TRY(lc_fabric_setup(r->fabric, &r->model->base, &r->optimizer, 1));
@@ -40,7 +40,7 @@ static lc_status ranks_new(const bench *b, const char *name, int64_t samples, in
     r->all = calloc((size_t)r->n_all, sizeof *r->all);
     bool there = r->all != NULL;
     for (int k = 0; k <= KINDS; k++) there = (r->times[k] = calloc((size_t)rounds, sizeof(double))) && there;
-    if (!there) return lc_fail(LC_ERR_MEMORY, "no memory for times");
+    if (!there) return lc_fail(LC_ERR_MEMORY, "out of memory: times");
     return bench_batch_new(name, samples, &r->batch);
 }
 
@@ -123,7 +123,7 @@ static lc_status rates(ranks *r, bool alone, int64_t samples, double *each, doub
     int n = lc_comm_size(r->comm);
     double seconds, *all = calloc((size_t)n, sizeof *all);
     lc_status s;
-    if (!all) return lc_fail(LC_ERR_MEMORY, "no memory for times");
+    if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: times");
     LC_TRY_GOTO(s, done, lc_comm_barrier(r->comm, NULL));
     seconds = bench_now();
     for (int i = 0; i < STEPS_OF_ROUND; i++) LC_TRY_GOTO(s, done, step(r, alone));

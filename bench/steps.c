@@ -57,7 +57,7 @@ lc_status bench_batch_new(const char *name, int64_t samples, bench_batch *b)
     size_t bytes = ((size_t)n * lc_dtype_size(t->dtype) + 63) & ~(size_t)63;
     b->xs = aligned_alloc(64, bytes);
     b->ys = aligned_alloc(64, ((size_t)n_y * sizeof *b->ys + 63) & ~(size_t)63);
-    if (!b->xs || !b->ys) return lc_fail(LC_ERR_MEMORY, "no memory for a batch");
+    if (!b->xs || !b->ys) return lc_fail(LC_ERR_MEMORY, "out of memory: a batch");
     for (int64_t i = 0; i < n; i++) {
         if (t->dtype == LC_I64)
             ((int64_t *)b->xs)[i] = (int64_t)lc_random_below(1, (uint64_t)i, (uint64_t)t->classes);
@@ -120,7 +120,7 @@ static lc_status runner_new(const bench *b, const task *t, int64_t batch, runner
     if (r->precision->configure_graph) LC_TRY(r->precision->configure_graph(&r->precision_self, &options));
     LC_TRY(lc_graph_new_with(&r->g, &options));
     r->m = model_new(t->model, NULL, 0);
-    if (!r->m) return lc_fail(LC_ERR_MEMORY, "no memory for the model");
+    if (!r->m) return lc_fail(LC_ERR_MEMORY, "out of memory: the model");
     LC_TRY(lc_module_status(&r->m->base));
     if (r->precision->convert_module) LC_TRY(r->precision->convert_module(&r->precision_self, &r->m->base));
     lc_module_train(&r->m->base, true);

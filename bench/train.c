@@ -108,7 +108,7 @@ static lc_status tokens(int64_t n, lc_dataset **out)
                                .free = free};
         if (!ids) {
             if (k) free((void *)(uintptr_t)arrays[0].data);
-            return lc_fail(LC_ERR_MEMORY, "no memory for tokens");
+            return lc_fail(LC_ERR_MEMORY, "out of memory: tokens");
         }
         for (int64_t i = 0; i < n * CONTEXT; i++)
             ids[i] = (int64_t)lc_random_below((uint64_t)k + 1, (uint64_t)i, VOCABULARY);
@@ -137,7 +137,7 @@ lc_status bench_epochs(const bench *b, const char *name, int64_t batch)
     lc_status s;
     if (b->batch) batch = b->batch;
     w.gaps = malloc((size_t)w.room * sizeof *w.gaps);
-    if (!w.gaps) return lc_fail(LC_ERR_MEMORY, "no memory for the times of steps");
+    if (!w.gaps) return lc_fail(LC_ERR_MEMORY, "out of memory: the times of steps");
     LC_TRY_GOTO(s, done, bench_folder(folder, sizeof folder));
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     lc_callback clock = {&stopwatch_ops, &w};

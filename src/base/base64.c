@@ -24,7 +24,7 @@ lc_status lc__base64_decode(const char *text, char **out, size_t *n)
     while (pad < length && pad < 2 && text[length - 1 - pad] == '=') pad++;
     if (length % 4) return lc_fail(LC_ERR_FORMAT, "invalid base64: its length is %zu", length);
     char *bytes = malloc(length / 4 * 3 + 1);
-    if (!bytes) return lc_fail(LC_ERR_MEMORY, "no memory for %zu bytes", length / 4 * 3);
+    if (!bytes) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes", length / 4 * 3);
     for (size_t i = 0; i < length; i += 4) {
         uint32_t v = 0;
         for (size_t k = i; k < i + 4; k++) {

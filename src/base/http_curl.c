@@ -38,7 +38,7 @@ lc_status lc__http_new(lc__http **out)
         return lc_fail(LC_ERR_UNSUPPORTED, "HTTP requests need libcurl, which is not installed (Debian and Ubuntu: "
                                            "apt install libcurl4)");
     lc__http *h = calloc(1, sizeof *h);
-    if (!h) return lc_fail(LC_ERR_MEMORY, "no memory for an HTTP client");
+    if (!h) return lc_fail(LC_ERR_MEMORY, "out of memory: an HTTP client");
     bool whole = true;
 #define CURL_LOAD(name) whole = whole && (*(void **)&h->name = dlsym(library, "curl_" #name)) != NULL;
     CURL_FUNCTIONS(CURL_LOAD)
@@ -113,7 +113,7 @@ lc_status lc__http_call(lc__http *h, const lc__http_request *r, int *code, lc__s
     if (headers && r->content_type) headers = add_header(h, headers, "Content-Type: ", r->content_type);
     if (headers && r->bearer) headers = add_header(h, headers, "Authorization: Bearer ", r->bearer);
     if (!headers) {
-        status = lc_fail(LC_ERR_MEMORY, "no memory for a request to %s", r->url);
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: a request to %s", r->url);
         goto done;
     }
     h->easy_setopt(h->easy, CURLOPT_URL, r->url);

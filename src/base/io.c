@@ -314,7 +314,7 @@ lc_status lc__io_read_file(const lc__io *io, const char *path, size_t limit, cha
     }
     text = malloc((size_t)st.st_size + 1);
     if (!text) {
-        status = lc_fail(LC_ERR_MEMORY, "no memory for the %lld bytes of \"%s\"", (long long)st.st_size, path);
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: the %lld bytes of \"%s\"", (long long)st.st_size, path);
         goto done;
     }
     LC_TRY_GOTO(status, done, lc__read_all(io, fd, path, text, (size_t)st.st_size, 0));
@@ -377,5 +377,5 @@ lc_status lc__format(char **out, const char *format, ...)
     va_end(args);
     lc__c_locale_end(before);
     *out = text;
-    return text ? LC_OK : lc_fail(LC_ERR_MEMORY, "no memory for a text of %d bytes", n);
+    return text ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: a text of %d bytes", n);
 }

@@ -35,7 +35,7 @@ lc_status lc__png_add(lc__str *out, const uint8_t *pixels, int width, int height
     uint8_t *rows = malloc(raw), *data = malloc(packed);
     lc_status status = LC_OK;
     if (!rows || !data) {
-        status = lc_fail(LC_ERR_MEMORY, "no memory for a PNG of %d x %d pixels", width, height);
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: a PNG of %d x %d pixels", width, height);
         goto done;
     }
     for (size_t y = 0; y < (size_t)height; y++) {
@@ -45,7 +45,7 @@ lc_status lc__png_add(lc__str *out, const uint8_t *pixels, int width, int height
         for (size_t x = 0; x < row; x++) to[x] = (uint8_t)(from[x] - (y ? (from - row)[x] : 0));
     }
     if (compress2(data, &packed, rows, (uLong)raw, 6) != Z_OK) {
-        status = lc_fail(LC_ERR_MEMORY, "no memory to compress a PNG of %d x %d pixels", width, height);
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: compressing a PNG of %d x %d pixels", width, height);
         goto done;
     }
     const uint8_t header[] = {(uint8_t)(width >> 24),
@@ -65,7 +65,7 @@ lc_status lc__png_add(lc__str *out, const uint8_t *pixels, int width, int height
     add_chunk(out, "IHDR", header, sizeof header);
     add_chunk(out, "IDAT", data, packed);
     add_chunk(out, "IEND", NULL, 0);
-    if (out->failed) status = lc_fail(LC_ERR_MEMORY, "no memory for a PNG of %d x %d pixels", width, height);
+    if (out->failed) status = lc_fail(LC_ERR_MEMORY, "out of memory: a PNG of %d x %d pixels", width, height);
 done:
     free(rows);
     free(data);

@@ -14,7 +14,7 @@
 lc_status lc__state_node(lc_state_kind kind, lc_state **out)
 {
     *out = calloc(1, sizeof **out);
-    if (!*out) return lc_fail(LC_ERR_MEMORY, "no memory for a node of a state tree");
+    if (!*out) return lc_fail(LC_ERR_MEMORY, "out of memory: a node of a state tree");
     (*out)->mark = LC__MARK_OF(STATE);
     (*out)->kind = kind;
     return LC_OK;
@@ -71,7 +71,7 @@ static lc_status put(lc_state *s, const char *key, lc_state *child)
     if (key) {
         char *copy = strdup(key);
         if (!copy) {
-            status = lc_fail(LC_ERR_MEMORY, "no memory for the key \"%s\"", key);
+            status = lc_fail(LC_ERR_MEMORY, "out of memory: the key \"%s\"", key);
             goto fail;
         }
         free(child->key);
@@ -129,7 +129,7 @@ lc_status lc_state_set_text(lc_state *s, const char *key, const char *value)
         node->u.text = strdup(value);
         if (!node->u.text) {
             lc_state_free(node);
-            return lc_fail(LC_ERR_MEMORY, "no memory for a text of %zu bytes", strlen(value));
+            return lc_fail(LC_ERR_MEMORY, "out of memory: a text of %zu bytes", strlen(value));
         }
         node->kind = LC_STATE_TEXT;
     }

@@ -78,7 +78,7 @@ static lc_status check_duplicates(const lc__json_reader *r, const lc_state *s)
     int64_t n = s->u.list.n;
     if (n < 2) return LC_OK;
     lc_state **sorted = malloc((size_t)n * sizeof *sorted);
-    if (!sorted) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " members of a state tree", n);
+    if (!sorted) return lc_fail(LC_ERR_MEMORY, "out of memory: %" PRId64 " members of a state tree", n);
     memcpy(sorted, s->u.list.items, (size_t)n * sizeof *sorted);
     qsort(sorted, (size_t)n, sizeof *sorted, by_key);
     lc_status status = LC_OK;
@@ -96,7 +96,7 @@ static lc_status copy_text(const lc__json_reader *r, char **out)
 {
     if (memchr(r->text, 0, r->text_length)) return lc__json_fail(r, "a string with a zero character");
     *out = strndup(r->text, r->text_length);
-    if (!*out) return lc_fail(LC_ERR_MEMORY, "no memory for a text of %zu bytes", r->text_length);
+    if (!*out) return lc_fail(LC_ERR_MEMORY, "out of memory: a text of %zu bytes", r->text_length);
     return LC_OK;
 }
 

@@ -127,7 +127,7 @@ static lc_status add_row(csv_logger *l, lc__text *t, lc__log_record *r)
 static lc_status add_old_line(csv_logger *l, lc__text *t, const char *line, size_t n)
 {
     const char **cells = calloc((size_t)l->n_old + 1, sizeof *cells);
-    if (!cells) return lc_fail(LC_ERR_MEMORY, "no memory for a row of \"%s\"", l->path);
+    if (!cells) return lc_fail(LC_ERR_MEMORY, "out of memory: a row of \"%s\"", l->path);
     int k = 0;
     cells[k++] = line;
     for (const char *p = line; p < line + n; p++)
@@ -359,7 +359,7 @@ lc_status lc_csv_logger_new(lc_logger *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     csv_logger *l = calloc(1, sizeof *l);
-    if (!l) return lc_fail(LC_ERR_MEMORY, "no memory for the csv logger");
+    if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: the csv logger");
     l->fd = -1;
     *out = (lc_logger){&csv_ops, l};
     return LC_OK;

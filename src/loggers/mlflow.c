@@ -54,7 +54,7 @@ static lc_status call(void *ctx, const char *method, const char *path, const cha
     mlflow_logger *l = ctx;
     lc__str_clear(&l->url);
     lc__str_add(&l->url, "%s%s", l->uri, path);
-    if (l->url.failed) return lc_fail(LC_ERR_MEMORY, "no memory for a request to %s", l->uri);
+    if (l->url.failed) return lc_fail(LC_ERR_MEMORY, "out of memory: a request to %s", l->uri);
     lc__http_request r = {.method = method,
                           .url = l->url.s,
                           .content_type = strcmp(method, "POST") ? "application/octet-stream" : "application/json",
@@ -257,7 +257,7 @@ lc_status lc_mlflow_logger_new_with(lc_logger *out, const lc_mlflow_args *args)
                        "(--logger mlflow:ADDRESS, or MLFLOW_TRACKING_URI; `mlflow server` starts one)",
                        uri);
     mlflow_logger *l = calloc(1, sizeof *l);
-    if (!l) return lc_fail(LC_ERR_MEMORY, "no memory for the mlflow logger");
+    if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: the mlflow logger");
     l->spool.fd = -1;
     l->token = either(NULL, "MLFLOW_TRACKING_TOKEN", NULL);
     l->insecure = !strcmp(either(NULL, "MLFLOW_TRACKING_INSECURE_TLS", ""), "true");

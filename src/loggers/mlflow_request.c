@@ -43,7 +43,7 @@ lc_status lc__mlflow_request(lc__mlflow *m, const char *method, const lc__str *p
                              const char *file, lc__mlflow_answer *out)
 {
     int code = 0;
-    if (path->failed) return lc_fail(LC_ERR_MEMORY, "no memory for a request");
+    if (path->failed) return lc_fail(LC_ERR_MEMORY, "out of memory: a request");
     LC_TRY(m->call(m->ctx, method, path->s, body, n, file, &code, &m->answer));
     return judge(m, path->s, code, out);
 }
@@ -54,7 +54,7 @@ lc_status lc__mlflow_post(lc__mlflow *m, const char *path, lc__mlflow_body *body
     char *text = body->failed ? NULL : cJSON_PrintUnformatted(body->root);
     cJSON_Delete(body->root);
     *body = (lc__mlflow_body){0};
-    if (!text) return lc_fail(LC_ERR_MEMORY, "no memory for a request");
+    if (!text) return lc_fail(LC_ERR_MEMORY, "out of memory: a request");
     lc_status status = m->call(m->ctx, "POST", path, text, strlen(text), NULL, &code, &m->answer);
     cJSON_free(text);
     return status < 0 ? status : judge(m, path, code, out);

@@ -299,7 +299,7 @@ lc_status lc_sqlite_logger_new(lc_logger *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     lc__sqlite *l = calloc(1, sizeof *l);
-    if (!l) return lc_fail(LC_ERR_MEMORY, "no memory for the sqlite logger");
+    if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: the sqlite logger");
     l->lock_fd = -1;
     l->patience_ms = LC__LOG_PATIENCE_MS;
     *out = (lc_logger){&sqlite_ops, l};

@@ -270,7 +270,7 @@ lc_status lc_stream_logger_new(const char *target, lc_logger *out)
     if (target && *target == '|' && !target[strspn(target, "| ")])
         return lc_fail(LC_ERR_CONFIG, "stream:| needs a command, as in stream:|cat");
     stream_logger *l = calloc(1, sizeof *l);
-    if (!l) return lc_fail(LC_ERR_MEMORY, "no memory for the stream logger");
+    if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: the stream logger");
     l->fd = -1;
     l->pause_ms = FIRST_PAUSE / 2;
     if (target && *target && lc__copy_text(target, &l->target) < 0) {

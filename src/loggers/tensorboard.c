@@ -91,7 +91,7 @@ static lc_status sink(void *self, const lc__log_batch *batch)
     if (!hparams_ns && !l->size && l->hparams.n) hparams_ns = lc__realtime_ns(); /* those of the file before */
     if (hparams_ns && !l->hparams_logged) lc__tb_add_hparams(&l->out, &l->hparams, l->run_id, hparams_ns);
     for (size_t cursor = 0; lc__log_next(batch, &cursor, &r);) LC_TRY(encode(l, &r));
-    if (l->out.failed) return lc_fail(LC_ERR_MEMORY, "no memory for the events of \"%s\"", l->path);
+    if (l->out.failed) return lc_fail(LC_ERR_MEMORY, "out of memory: the events of \"%s\"", l->path);
     if (!l->yaml_written) LC_TRY(lc__hparams_write_yaml(&l->hparams, l->yaml_path));
     l->yaml_written = true;
     lc_status status = lc__write_all(&lc__io_system, l->fd, l->path, l->out.s, l->out.n, l->size);
@@ -169,7 +169,7 @@ lc_status lc_tensorboard_logger_new(lc_logger *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     tensorboard_logger *l = calloc(1, sizeof *l);
-    if (!l) return lc_fail(LC_ERR_MEMORY, "no memory for the tensorboard logger");
+    if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: the tensorboard logger");
     l->fd = -1;
     *out = (lc_logger){&tensorboard_ops, l};
     return LC_OK;

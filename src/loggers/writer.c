@@ -391,7 +391,7 @@ lc_status lc__log_writer_new(const char *name, lc__log_sink *sink, void *self, i
 {
     *out = NULL;
     lc__log_writer *w = calloc(1, sizeof *w);
-    if (!w) return lc_fail(LC_ERR_MEMORY, "no memory for logger %s", name);
+    if (!w) return lc_fail(LC_ERR_MEMORY, "out of memory: logger %s", name);
     snprintf(w->name, sizeof w->name, "%s", name);
     w->sink = sink, w->self = self, w->interval_ms = interval_ms, w->patience_ms = LC__LOG_PATIENCE_MS;
     w->reported = true;
@@ -406,7 +406,7 @@ lc_status lc__log_writer_new(const char *name, lc__log_sink *sink, void *self, i
     w->back = (buffer){.data = malloc(FIRST_BYTES), .capacity = FIRST_BYTES};
     if (!w->front.data || !w->back.data) {
         free_writer(w);
-        return lc_fail(LC_ERR_MEMORY, "no memory for the buffers of logger %s", name);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: the buffers of logger %s", name);
     }
     lc_status status = lc__thread_start(&w->thread, run, w, "logger %s", name);
     if (status < 0) {

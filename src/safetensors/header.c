@@ -35,7 +35,7 @@ static lc_status take_text(lc__json_reader *r, char **out)
 {
     if (memchr(r->text, 0, r->text_length)) return lc__json_fail(r, "a name contains a zero character");
     *out = strndup(r->text, r->text_length);
-    if (!*out) return lc_fail(LC_ERR_MEMORY, "no memory for a name of %zu bytes", r->text_length);
+    if (!*out) return lc_fail(LC_ERR_MEMORY, "out of memory: a name of %zu bytes", r->text_length);
     return LC_OK;
 }
 
@@ -153,7 +153,7 @@ static int by_key(const void *a, const void *b)
 lc_status lc__st_index(lc_safetensors *f)
 {
     f->sorted = malloc((size_t)(f->n ? f->n : 1) * sizeof *f->sorted);
-    if (!f->sorted) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " tensors", f->n);
+    if (!f->sorted) return lc_fail(LC_ERR_MEMORY, "out of memory: %" PRId64 " tensors", f->n);
     for (int64_t i = 0; i < f->n; i++) f->sorted[i] = i;
     if (f->n) qsort_r(f->sorted, (size_t)f->n, sizeof *f->sorted, by_name, f->infos);
     return LC_OK;
@@ -215,7 +215,7 @@ lc_status lc__st_parse(const char *path, const char *json, uint64_t n, uint64_t 
 {
     *out = NULL;
     lc_safetensors *f = calloc(1, sizeof *f);
-    if (!f) return lc_fail(LC_ERR_MEMORY, "no memory for \"%s\"", path);
+    if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: \"%s\"", path);
     f->mark = LC__MARK_OF(SAFETENSORS);
     f->fd = -1, f->io = &lc__io_system;
     lc__json_reader r = {0};

@@ -74,7 +74,7 @@ static lc_status read_ranges(join *j, int file, part *parts)
     lc_status status;
     if (!text) return LC_OK;
     char *seen = calloc((size_t)f->n + 1, 1);
-    if (!seen) return lc_fail(LC_ERR_MEMORY, "no memory for the ranges in \"%s\"", f->path);
+    if (!seen) return lc_fail(LC_ERR_MEMORY, "out of memory: the ranges in \"%s\"", f->path);
     LC_TRY_GOTO(status, done, lc_state_parse(text, strlen(text), &list));
     if (lc_state_kind_of(list) != LC_STATE_ARRAY) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_FORMAT, "not an array"));
     for (int64_t i = 0; i < lc_state_length(list); i++) {
@@ -156,7 +156,7 @@ static lc_status put_together(join *j, lc_safetensors *f)
     f->first_piece = calloc((size_t)j->n + 1, sizeof *f->first_piece);
     f->layouts = calloc((size_t)j->n + 1, 1);
     if (!f->infos || !f->pieces || !f->first_piece || !f->layouts)
-        return lc_fail(LC_ERR_MEMORY, "no memory for the %" PRId64 " tensors of \"%s\"", j->n, j->path);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: the %" PRId64 " tensors of \"%s\"", j->n, j->path);
     for (int64_t from = 0, to; from < j->n; from = to) {
         for (to = from + 1; to < j->n && !strcmp(j->parts[to].info.name, j->parts[from].info.name);) to++;
         LC_TRY(check_tensor(j, from, to));
@@ -164,7 +164,7 @@ static lc_status put_together(join *j, lc_safetensors *f)
         *info = j->parts[from].info;
         info->offset = 0;
         info->name = strdup(info->name);
-        if (!info->name) return lc_fail(LC_ERR_MEMORY, "no memory for the tensors of \"%s\"", j->path);
+        if (!info->name) return lc_fail(LC_ERR_MEMORY, "out of memory: the tensors of \"%s\"", j->path);
         f->layouts[f->n] = j->parts[from].layout;
         f->first_piece[f->n++] = from;
         for (int64_t i = from; i < to; i++) f->pieces[i] = j->parts[i].piece;
@@ -183,7 +183,7 @@ lc_status lc__st_join(const char *path, int n, lc_safetensors **files, lc_safete
     if (!f || !f->files) {
         for (int i = 0; i < n; i++) lc_safetensors_close(files[i]);
         free(f);
-        return lc_fail(LC_ERR_MEMORY, "no memory for \"%s\"", path);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: \"%s\"", path);
     }
     f->mark = LC__MARK_OF(SAFETENSORS);
     f->fd = -1, f->io = &lc__io_system, f->n_files = n;
@@ -246,7 +246,7 @@ lc_status lc__st_read_joined(lc_safetensors *f, int64_t i, uint64_t offset, void
     lc_status status = LC_OK;
     char *in = malloc(info->bytes + 1), *out = malloc(info->bytes + 1);
     if (!in || !out) {
-        status = lc_fail(LC_ERR_MEMORY, "no memory for tensor \"%s\" of \"%s\"", info->name, f->path);
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: tensor \"%s\" of \"%s\"", info->name, f->path);
         goto done;
     }
     LC_TRY_GOTO(status, done, read_stored(f, i, 0, in, info->bytes));

@@ -67,7 +67,7 @@ lc_status lc__st_open(const lc__io *io, const char *path, lc_safetensors **out)
     if (status < 0) goto done;
     json = malloc(n ? n : 1);
     if (!json) {
-        status = lc_fail(LC_ERR_MEMORY, "no memory for the header of \"%s\" (%" PRIu64 " bytes)", path, n);
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: the header of \"%s\" (%" PRIu64 " bytes)", path, n);
         goto done;
     }
     LC_TRY_GOTO(status, done, lc__read_all(io, fd, path, json, n, 8));
@@ -246,8 +246,8 @@ static lc_status load(lc_safetensors *f, int64_t i, lc_tensor *t, void **scratch
         *scratch_bytes = *scratch ? info->bytes : 0;
     }
     if (!*scratch && info->bytes)
-        return lc_fail(LC_ERR_MEMORY, "\"%s\": no memory to load tensor \"%s\" (%" PRIu64 " bytes)", f->path,
-                       info->name, info->bytes);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: tensor \"%s\" of \"%s\" (%" PRIu64 " bytes)", info->name, f->path,
+                       info->bytes);
     LC_TRY(lc_safetensors_read(f, i, *scratch, info->bytes));
     return lc__tensor_write_as(t, &info->type, *scratch);
 }
@@ -272,7 +272,7 @@ lc_status lc__safetensors_load_all(lc_safetensors *f, int64_t n, const lc_named_
     uint64_t scratch_bytes = 0;
     lc_status status = LC_OK;
     lc_tensor **wanted = calloc((size_t)(f->n ? f->n : 1), sizeof(lc_tensor *));
-    if (!wanted) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " tensors", f->n);
+    if (!wanted) return lc_fail(LC_ERR_MEMORY, "out of memory: %" PRId64 " tensors", f->n);
     for (int64_t k = 0; k < n; k++) {
         int64_t i;
         LC_TRY_GOTO(status, done, tensors[k].name ? LC_OK : lc__is_null(__func__, "the name of a tensor"));

@@ -184,7 +184,7 @@ lc_status lc__st_layout_make(const char *what, int64_t n, const lc_named_tensor 
     out->order = calloc(count, sizeof *out->order);
     out->offset = calloc(count, sizeof *out->offset);
     if (!keys || !out->order || !out->offset) {
-        status = lc_fail(LC_ERR_MEMORY, "no memory for the layout of %" PRId64 " tensors in \"%s\"", n, what);
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: the layout of %" PRId64 " tensors in \"%s\"", n, what);
         goto done;
     }
     LC_TRY_GOTO(status, done, sort_tensors(what, n, tensors, keys));
@@ -248,7 +248,7 @@ static lc_status write_values(const lc__io *io, int fd, const char *path, int64_
                 free(value);
                 value = malloc(bytes), value_bytes = bytes;
                 if (!value) {
-                    status = lc_fail(LC_ERR_MEMORY, "no memory for a copy of tensor \"%s\" (%" PRIu64 " bytes)",
+                    status = lc_fail(LC_ERR_MEMORY, "out of memory: a copy of tensor \"%s\" (%" PRIu64 " bytes)",
                                      e->name, bytes);
                     goto done;
                 }

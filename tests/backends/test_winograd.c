@@ -39,7 +39,7 @@ static int64_t bytes_of(const lc_view *v)
 static void *exactly(int64_t bytes)
 {
     void *p = NULL;
-    if (posix_memalign(&p, 64, (size_t)bytes)) TEST_FAIL("no memory for the test");
+    if (posix_memalign(&p, 64, (size_t)bytes)) TEST_FAIL("out of memory: the test");
     return p;
 }
 

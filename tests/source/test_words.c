@@ -200,6 +200,8 @@ static const rule rules[] = {
     {"there is: %s", false, NULL, "available:"},
     {"there are: %s", false, NULL, "available:"},
     {"known are", false, NULL, "available:"},
+    {"no memory for", true, NULL, "out of memory:"},
+    {"no memory to", true, NULL, "out of memory:"},
 #define BRITISH(word, american)                                                                                        \
     {                                                                                                                  \
         word, false, NULL, american                                                                                    \

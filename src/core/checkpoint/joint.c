@@ -176,7 +176,7 @@ lc_status lc__joint_collect(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
 {
     int size = w->joint.size;
     collection c = {w, dir, calloc((size_t)size, sizeof *c.of), size - 1};
-    if (!c.of) return lc_fail(LC_ERR_MEMORY, "no memory for the records of %d ranks", size);
+    if (!c.of) return lc_fail(LC_ERR_MEMORY, "out of memory: the records of %d ranks", size);
     pthread_mutex_lock(&w->lock);
     w->joint_safe = true;
     pthread_cond_broadcast(&w->changed);

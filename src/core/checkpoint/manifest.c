@@ -180,7 +180,7 @@ static lc_status check_names(const lc__manifest *m)
 {
     lc_status status = LC_OK;
     const char **names = malloc(((size_t)m->n + 1) * sizeof *names);
-    if (!names) return lc_fail(LC_ERR_MEMORY, "no memory for the names of %d files", m->n);
+    if (!names) return lc_fail(LC_ERR_MEMORY, "out of memory: the names of %d files", m->n);
     for (int i = 0; i < m->n; i++) names[i] = m->files[i].name;
     if (m->n) qsort(names, (size_t)m->n, sizeof *names, by_name);
     for (int i = 1; i < m->n && status >= 0; i++)
@@ -282,7 +282,7 @@ lc_status lc__manifest_open_kind(const lc__io *io, const char *dir, const lc__ma
     lc_status status = LC_OK;
     *out = NULL;
     lc_safetensors **files = calloc((size_t)m->n + 1, sizeof *files);
-    if (!files) return lc_fail(LC_ERR_MEMORY, "no memory to open %d files", m->n);
+    if (!files) return lc_fail(LC_ERR_MEMORY, "out of memory: %d open files", m->n);
     for (int i = 0; i < m->n; i++) {
         if (!is_of_kind(m->files[i].name, kind, m->ranks)) continue;
         LC_TRY_GOTO(status, done, lc__path_join(dir, m->files[i].name, &path));
@@ -326,7 +326,7 @@ static lc_status check_chunk(void *ctx, uint64_t i)
     uint64_t from = i * LC__CHUNK, to = from + LC__CHUNK < c->size ? from + LC__CHUNK : c->size;
     uint32_t crc = 0;
     char *block = malloc(BLOCK);
-    if (!block) return lc_fail(LC_ERR_MEMORY, "no memory to verify \"%s\"", c->path);
+    if (!block) return lc_fail(LC_ERR_MEMORY, "out of memory: verifying \"%s\"", c->path);
     lc_status status = LC_OK;
     for (uint64_t at = from; at < to && status >= 0;) {
         size_t n = to - at < BLOCK ? (size_t)(to - at) : BLOCK;
@@ -375,7 +375,7 @@ lc_status lc__manifest_check_file(const lc__io *io, const char *dir, const lc__m
     uint64_t n = (f->size + LC__CHUNK - 1) / LC__CHUNK;
     c.crcs = calloc(n ? (size_t)n : 1, sizeof *c.crcs);
     if (!c.crcs) {
-        status = lc_fail(LC_ERR_MEMORY, "no memory to verify \"%s\"", path);
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: verifying \"%s\"", path);
         goto done;
     }
     LC_TRY_GOTO(status, done, lc__for_chunks(n, check_chunk, &c));

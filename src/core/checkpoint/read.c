@@ -105,7 +105,7 @@ static lc_status open_one(const char *path, int reader, int n, lc_checkpoint **o
 {
     *out = NULL;
     lc_checkpoint *c = calloc(1, sizeof *c);
-    if (!c) return lc_fail(LC_ERR_MEMORY, "no memory to open checkpoint \"%s\"", path);
+    if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory: opening checkpoint \"%s\"", path);
     c->mark = LC__MARK_OF(CHECKPOINT);
     lc_status status = open_verified(path, reader, n, c);
     if (status >= 0)

@@ -101,7 +101,7 @@ static lc_status read_manifest(lc__ckpt_removal *p, int dir, const char *path, b
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size > LC__MAX_MANIFEST) goto done;
     size_t n = (size_t)st.st_size;
     text = malloc(n + 1);
-    if (!text) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "no memory for the manifest of \"%s\"", path));
+    if (!text) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: the manifest of \"%s\"", path));
     LC_TRY_GOTO(status, done, lc__read_all(&lc__io_system, fd, path, text, n, 0));
     text[n] = 0;
     lc_status parsed = lc__manifest_parse(text, n, path, &p->m);

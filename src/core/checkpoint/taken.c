@@ -122,7 +122,7 @@ lc_status lc__take_name(const char *path, bool *taken, lc__taken **out)
     *taken = lstat(path, &st) == 0;
     if (*taken) return LC_OK;
     lc__taken *t = calloc(1, sizeof *t);
-    if (!t) return lc_fail(LC_ERR_MEMORY, "no memory to reserve the name \"%s\"", path);
+    if (!t) return lc_fail(LC_ERR_MEMORY, "out of memory: reserving the name \"%s\"", path);
     t->fd = -1;
     LC_TRY_GOTO(status, done, lc__path_dir(path, &dir));
     LC_TRY_GOTO(status, done, lc__format(&t->of, "%s", path));

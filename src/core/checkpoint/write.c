@@ -15,7 +15,7 @@ lc_status lc_ckpt_writer_new(lc_ckpt_writer **out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     lc_ckpt_writer *w = calloc(1, sizeof *w);
-    if (!w) return lc_fail(LC_ERR_MEMORY, "no memory for a checkpoint writer");
+    if (!w) return lc_fail(LC_ERR_MEMORY, "out of memory: a checkpoint writer");
     w->mark = LC__MARK_OF(WRITER);
     w->io = &lc__io_system;
     w->joint.lock_fd = -1;
@@ -210,7 +210,7 @@ static lc_status then(lc_ckpt_writer *w, lc__ckpt_chore *c, const char *link, co
     bool begun = w->state != NULL;
     lc__ckpt_chore **end = &w->chores;
     lc_status status;
-    if (!c) return lc_fail(LC_ERR_MEMORY, "no memory for \"%s\"", link ? link : path);
+    if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory: \"%s\"", link ? link : path);
     if (!begun && !w->job_path)
         LC_TRY_GOTO(status, done,
                     lc_fail(LC_ERR_STATE, "cannot use \"%s\": no checkpoint was begun", link ? link : path));
@@ -292,7 +292,7 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     lc_status status = LC_OK;
     clear_job(w);
     uint64_t *load = calloc((size_t)w->joint.size + 1, sizeof *load);
-    if (!load) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "no memory for the parts of %d ranks", w->joint.size));
+    if (!load) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: the parts of %d ranks", w->joint.size));
     for (int k = 0; k < LC_CKPT_KINDS; k++) LC_TRY_GOTO(status, done, lc__ckpt_prepare(w, k, wait, load));
     LC_TRY_GOTO(status, done, lc_state_print(w->state, &w->state_text, &w->state_length));
 

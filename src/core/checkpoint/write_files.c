@@ -98,7 +98,7 @@ static lc_status reserve_image(lc__ckpt_file *p, const char *what)
     uint64_t capacity = (p->size + 4095) / 4096 * 4096;
     void *image = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (image == MAP_FAILED)
-        return lc_fail(LC_ERR_MEMORY, "no memory for the snapshot of \"%s\" (%" PRIu64 " bytes)", what, p->size);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: the snapshot of \"%s\" (%" PRIu64 " bytes)", what, p->size);
     madvise(image, capacity, MADV_HUGEPAGE);
     p->image = image, p->image_capacity = capacity;
     return LC_OK;
@@ -151,7 +151,7 @@ static lc_status find_sources(lc__ckpt_file *p)
 {
     const lc__st_layout *layout = &p->layout;
     p->sources = calloc((size_t)p->n + 1, sizeof *p->sources);
-    if (!p->sources) return lc_fail(LC_ERR_MEMORY, "no memory to write %" PRId64 " tensors", p->n);
+    if (!p->sources) return lc_fail(LC_ERR_MEMORY, "out of memory: writing %" PRId64 " tensors", p->n);
     p->sources[0] = (lc__ckpt_source){layout->header, 0, layout->header_bytes, NULL, 0};
     for (int64_t i = 0; i < p->n; i++) {
         lc__ckpt_entry *e = &p->entries[layout->order[i]];
@@ -192,7 +192,7 @@ static lc_status keep_own(lc_ckpt_writer *w, lc__ckpt_file *p, uint64_t *load)
     if (!all || !owner) {
         free(all);
         free(owner);
-        return lc_fail(LC_ERR_MEMORY, "no memory to distribute %" PRId64 " tensors", p->n);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: distributing %" PRId64 " tensors", p->n);
     }
     for (int64_t i = 0; i < p->n; i++) {
         owner[i] = w->joint.rank;
@@ -259,7 +259,7 @@ static lc_status lay_out(const lc_ckpt_writer *w, const lc__ckpt_file *p, const 
     int64_t n = 0;
     lc_status status = LC_OK;
     lc_named_tensor *named = calloc((size_t)p->n + 1, sizeof *named);
-    if (!named) return lc_fail(LC_ERR_MEMORY, "no memory for the layout of %" PRId64 " tensors", p->n);
+    if (!named) return lc_fail(LC_ERR_MEMORY, "out of memory: the layout of %" PRId64 " tensors", p->n);
     for (int64_t i = 0; i < p->n; i++) {
         const lc__ckpt_entry *e = &p->entries[i];
         uint64_t bytes;

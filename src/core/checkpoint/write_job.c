@@ -57,7 +57,7 @@ static lc_status gather(const lc__ckpt_file *p, uint64_t from, uint64_t to, cons
         return LC_OK;
     }
     char *out = *copy = malloc((size_t)(to - from));
-    if (!out) return lc_fail(LC_ERR_MEMORY, "no memory for %zu bytes of a checkpoint", (size_t)(to - from));
+    if (!out) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes of a checkpoint", (size_t)(to - from));
     *data = out;
     for (; from < to; s++) {
         uint64_t skip = from - s->offset, n = s->bytes - skip < to - from ? s->bytes - skip : to - from;
@@ -103,7 +103,7 @@ static lc_status write_file(lc_ckpt_writer *w, lc__ckpt_file *p, const char *dir
     j.path = path;
     j.crcs = calloc((size_t)n, sizeof *j.crcs);
     if (!j.crcs) {
-        status = lc_fail(LC_ERR_MEMORY, "no memory for the checksums of \"%s\"", path);
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: the checksums of \"%s\"", path);
         goto done;
     }
     j.fd = w->io->open(w->io, path, O_RDWR | O_CREAT | O_EXCL, 0666);

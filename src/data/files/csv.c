@@ -342,7 +342,7 @@ static lc_status read_header(lc_array_file *f)
     lc__csv_begin(&t.first);
     if (!f->size || !lc__csv_next_row(&t.first)) return lc__file_fail(f, LC_ERR_FORMAT, NULL, "is empty");
     t.c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!t.c) return lc_fail(LC_ERR_MEMORY, "no memory for the C locale");
+    if (!t.c) return lc_fail(LC_ERR_MEMORY, "out of memory: the C locale");
     lc_status status = name_columns(&t);
     if (status == LC_OK && !(t.columns = calloc((size_t)t.n, sizeof *t.columns)))
         status = lc_fail(LC_ERR_MEMORY, "out of memory for the columns of %s", f->path);
