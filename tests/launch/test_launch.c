@@ -145,6 +145,16 @@ TEST(ranks_start_again)
     check_clean(&r, 2);
 }
 
+/* Only the launcher can: what a program asks of it comes too late. */
+TEST(restarts_are_asked_of_the_launcher)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s --max_restarts 1 --act once --on 1", lightc, program), 1);
+    CHECK_CONTAINS(r.err, "max_restarts=1: the launcher of these ranks restarts them up to 0 times");
+    CHECK_CONTAINS(r.err, "of `lightc launch` before the name of the program");
+    CHECK_EQ(launch(&r, "%s launch -np 2 --max_restarts 2 %s --max_restarts 1 --act end", lightc, program), 0);
+}
+
 /* The numbers are those of an undisturbed run; older runs in the same place are not continued. */
 TEST(training_goes_on_from_the_last_checkpoint)
 {

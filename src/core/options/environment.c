@@ -40,6 +40,7 @@ static const lc_option switches[] = {
     {.name = "secret"},
     {.name = "run"},
     {.name = "restarted"},
+    {.name = "restarts"},
     {.name = "batches"},
     {.name = "coordinated"},
     {.name = "keep"},

@@ -41,7 +41,14 @@ static void take_name(void)
 /* Only the process that started the ranks can restart them. */
 static lc_status check_restarts(const lc_trainer_options *o, const lc__world *here)
 {
-    if (o->max_restarts <= 0 || !strcmp(here->launcher, "lightc") || getenv("LIGHTC_RESTARTED")) return LC_OK;
+    const char *restarted = getenv("LIGHTC_RESTARTED"), *restarts = getenv("LIGHTC_RESTARTS");
+    if (o->max_restarts <= 0 || (restarted && *restarted)) return LC_OK;
+    if (restarts && atoll(restarts) >= o->max_restarts) return LC_OK;
+    if (restarts)
+        return lc_fail(LC_ERR_CONFIG,
+                       "max_restarts=%lld: the launcher of these ranks restarts them up to %s times; pass it on the "
+                       "command line, of `lightc launch` before the name of the program",
+                       (long long)o->max_restarts, restarts);
     return lc_fail(LC_ERR_CONFIG,
                    "max_restarts=%lld: these ranks were started by %s, and lightc cannot restart them; drop it "
                    "(torchrun has --max-restarts; a Slurm job is queued again by SIGUSR1, or continued with "

@@ -83,7 +83,7 @@ static double time_variable(const lc__run_plan *plan, int i, const char **name)
     return times[i].value;
 }
 
-/* How ranks reach the coordinator, and how long all wait for each other. */
+/* How ranks reach the coordinator, how long all wait for each other, and how often the run restarts. */
 static void add_meeting(const supervisor *s, lc__str *out)
 {
     const char *name;
@@ -91,6 +91,7 @@ static void add_meeting(const supervisor *s, lc__str *out)
     for (int i = 0; i < TIMES; i++)
         if ((value = time_variable(s->plan, i, &name)) != 0) lc__str_add(out, "%s=%.9g\n", name, value);
     if (s->coordinator) lc__str_add(out, "LIGHTC_COORDINATED=1\n");
+    lc__str_add(out, "LIGHTC_RESTARTS=%d\n", s->plan->max_restarts);
     lc__str_add(out, "MASTER_ADDR=%s\nMASTER_PORT=%d\nLIGHTC_SECRET=%s\n",
                 s->plan->address && !s->everywhere ? s->plan->address : "127.0.0.1", s->port, s->key);
 }
