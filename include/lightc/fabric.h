@@ -108,7 +108,8 @@ LC_API void lc_fabric_step_at(lc_fabric *f, lc_optimizer *optimizer, lc_site sit
 #define lc_fabric_step(f, optimizer) lc_fabric_step_at(f, optimizer, LC_HERE)
 /* Runs what was recorded. If there was an error since lc_fabric_begin, returns the first one and runs nothing. */
 LC_API lc_status lc_fabric_end(lc_fabric *f) LC_MUST_USE;
-/* While on, backward does not reduce gradients over ranks: for every backward of an accumulation except the last. */
+/* While on, backward does not reduce gradients over ranks: for every backward of an accumulation except the last. An
+ * update with gradients that were not reduced is an error. */
 LC_API void lc_fabric_no_backward_sync(lc_fabric *f, bool on);
 
 /* ---- ranks. Collective: every rank calls them, in the same order. ---- */

@@ -116,6 +116,7 @@ lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state)
         LC_TRY_GOTO(status, done, f->precision.load_state(f->precision_self, o));
     }
     lc_zero_grad(f->graph);
+    f->unsummed = false;
     const lc_state *own = lc_state_find(root, "state");
     if (state) LC_TRY_GOTO(status, done, own ? lc_state_copy(own, state) : lc_state_new(state));
     f->steps = steps;

@@ -24,6 +24,7 @@ struct lc_fabric {
     bool sharded; /* every rank writes a part of a checkpoint */
     int64_t steps;
     bool no_sync;
+    bool unsummed;         /* the last backward pass has left gradients that each rank has for itself */
     lc__first_error error; /* since lc_fabric_begin */
     lc_logger *loggers;
     int n_loggers;

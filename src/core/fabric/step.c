@@ -52,13 +52,16 @@ void lc_fabric_backward_at(lc_fabric *f, lc_tensor *loss, lc_site site)
     lc_backward_at(loss, site);
     uint8_t flags[LC_SYNC_FLAGS] = {0};
     bool sync = !f->no_sync || f->strategy->syncs_every_backward;
+    f->unsummed = f->strategy->after_backward && !sync && lc_fabric_world_size(f) > 1;
     if (f->strategy->after_backward && sync) note(f, f->strategy->after_backward(f->strategy_self, flags));
 }
 
 void lc_fabric_zero_grad_at(lc_fabric *f, lc_site site)
 {
     LC__IS(f, FABRIC, );
-    if (recording(f, "lc_fabric_zero_grad", site)) lc_zero_grad(f->graph);
+    if (!recording(f, "lc_fabric_zero_grad", site)) return;
+    lc_zero_grad(f->graph);
+    f->unsummed = false;
 }
 
 lc_tensor *lc_fabric_clip_gradients_at(lc_fabric *f, lc_optimizer *optimizer, const lc_clip_args *given)
@@ -86,6 +89,13 @@ void lc_fabric_step_at(lc_fabric *f, lc_optimizer *optimizer, lc_site site)
     if (!recording(f, "lc_fabric_step", site)) return;
     if (!optimizer) {
         note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_step: the optimizer is missing%s", lc__at_site(site).text));
+        return;
+    }
+    if (f->unsummed) {
+        note(f, lc_fail(LC_ERR_STATE,
+                        "lc_fabric_step: the gradients of the last backward pass have not been reduced over ranks; "
+                        "call lc_fabric_no_backward_sync(f, false) before the last one of a window%s",
+                        lc__at_site(site).text));
         return;
     }
     bool skip;

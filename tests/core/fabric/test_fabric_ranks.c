@@ -13,16 +13,17 @@ enum { STRATEGIES = sizeof strategies / sizeof *strategies, MOST_RANKS = 4 };
 
 typedef struct job {
     const char *strategy, *precision, *state_dict_type, *save_to, *resume_from;
-    bool accumulates;
+    bool accumulates, unsummed;
     double bucket_cap_mb;
     int overflows; /* 1 + the rank with an overflow in its gradients in step SAVED; 0: none, -1: all */
     int64_t calls; /* calls on rank 0 that reduce gradients */
     float weight[MOST_RANKS][WIDTH * FEATURES], head[MOST_RANKS][WIDTH * CLASSES];
 } job;
 
-static lc_status step(lc_fabric *f, small_net *m, lc_optimizer *opt, const lc_batch *b, bool first, bool last)
+static lc_status step(lc_fabric *f, small_net *m, lc_optimizer *opt, const lc_batch *b, bool first, bool last,
+                      bool unsummed)
 {
-    lc_fabric_no_backward_sync(f, !last);
+    lc_fabric_no_backward_sync(f, !last || unsummed);
     LC_TRY(lc_fabric_begin(f));
     lc_tensor *loss = lc_cross_entropy(logits_of(m, b->x), b->y);
     if (first) lc_fabric_zero_grad(f);
@@ -44,11 +45,12 @@ static lc_status loop(job *j, lc_fabric *f, small_net *m, lc_optimizer *opt, lc_
         begin = SAVED + 1;
         RANK_CHECK(lc_fabric_steps(f) == begin);
     }
+    if (j->unsummed) LC_TRY(lc_fabric_barrier(f)); /* no rank fails before the others are here */
     LC_TRY(lc_dataloader_begin(l, 0, begin));
     for (int64_t i = begin; i < STEPS; i++) {
         lc_batch *b;
         LC_TRY(lc_dataloader_next(l, &b));
-        LC_TRY(step(f, m, opt, b, i % window == 0, (i + 1) % window == 0));
+        LC_TRY(step(f, m, opt, b, i % window == 0, (i + 1) % window == 0, j->unsummed));
         if (i != SAVED || !j->save_to) continue;
         LC_TRY(lc_state_new(&state));
         LC_TRY(lc_state_set_int(state, "mark", 17));
@@ -174,7 +176,6 @@ TEST(converted_parameters_are_accumulated_and_reduced)
     }
 }
 
-/* Smaller buckets make more calls and give the same numbers. */
 TEST(an_update_that_one_rank_skips_is_skipped_on_all)
 {
     static job none, one = {.overflows = -1}, all;
@@ -189,6 +190,26 @@ TEST(an_update_that_one_rank_skips_is_skipped_on_all)
         }
 }
 
+/* Ranks would be updated differently. If each backward pass reduces gradients, nothing is missing. */
+TEST(an_update_with_gradients_of_one_rank_is_an_error)
+{
+    static job j, one;
+    one = (job){.unsummed = true};
+    CHECK_OK(run(NULL, &one));
+    for (int s = 0; s < STRATEGIES; s++) {
+        bool reduces = s >= 2;
+        j = (job){.strategy = strategies[s], .unsummed = true};
+        world *w = world_run("threads", 2, run, &j);
+        int first = w->ranks[0].status == LC_ERR_PEER; /* the other one was quicker */
+        CHECK_STATUS(w->ranks[first].status, reduces ? LC_OK : LC_ERR_STATE);
+        if (!reduces) CHECK_CONTAINS(w->ranks[first].message, "have not been reduced over ranks");
+        CHECK((w->ranks[!first].status < 0) == !reduces);
+        world_free(w);
+        if (reduces) compare(&one, &j, 2, false);
+    }
+}
+
+/* Smaller buckets make more calls and give the same numbers. */
 TEST(bucket_cap_mb_limits_what_one_call_reduces)
 {
     static job j[2];
