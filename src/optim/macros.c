@@ -207,6 +207,17 @@ void lc_clip_grad_value_at(lc_optimizer *opt, double clip_value, lc_site site)
     opt->clip_by_value = true;
 }
 
+/* The factor of a clipping that came after the last update belongs to a step that is over. */
+static lc_status check_clipped(lc_optimizer *opt, const lc_graph *g)
+{
+    const lc_tensor *factor = opt->clip_factor;
+    if (!factor || factor->kind != LC_TENSOR_STEP) return LC_OK;
+    if (factor->graph == g && factor->generation == g->generation) return LC_OK;
+    opt->clip_factor = NULL;
+    return lc_fail(LC_ERR_STATE, "the gradients were clipped in an earlier step, after its update; clip them between "
+                                 "the backward pass and the update");
+}
+
 void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
 {
     if (!check_optimizer(opt, "optimizer_step", site)) return;
@@ -215,7 +226,8 @@ void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
         lc_op_call(&macro_step.op, 0, NULL, 0, NULL, 0, NULL, site); /* reports what is missing */
         return;
     }
-    lc_status status = lc__optimizer_prepare(opt);
+    lc_status status = check_clipped(opt, g);
+    if (status >= 0) status = lc__optimizer_prepare(opt);
     if (status < 0) {
         lc__record_error(g, status, "optimizer_step", site, NULL, NULL, 0);
         return;

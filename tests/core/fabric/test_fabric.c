@@ -291,6 +291,32 @@ static lc_status overflow_once(void *self, lc_optimizer *opt)
 static const lc_precision_ops overflowing = {LC_PRECISION_OPS_INIT("overflowing"),
                                              .before_optimizer_step = overflow_once};
 
+/* The calls in the wrong order: an error of the next step, also if the clipping's handle has another use by then. */
+TEST(clipping_after_the_update)
+{
+    for (int pause = 0; pause < 6; pause++) {
+        loop l;
+        lc_batch *batch;
+        open_loop(&l);
+        CHECK_OK(lc_dataloader_begin(l.loaders.loaders[0], 0, 0));
+        CHECK_OK(lc_dataloader_next(l.loaders.loaders[0], &batch));
+        for (int i = 0; i < pause + 2; i++) {
+            bool first = i == 0, updates = first || i == pause + 1;
+            CHECK_OK(lc_fabric_begin(l.f));
+            lc_tensor *loss = wave_loss((wave *)l.m, batch);
+            lc_fabric_zero_grad(l.f);
+            lc_fabric_backward(l.f, loss);
+            if (updates) lc_fabric_step(l.f, l.opt);
+            if (first) lc_fabric_clip_gradients(l.f, l.opt, .max_norm = 1);
+            lc_status s = lc_fabric_end(l.f);
+            CHECK_STATUS(s, updates && !first ? LC_ERR_STATE : LC_OK);
+        }
+        CHECK_CONTAINS(lc_error_message(), "the gradients were clipped in an earlier step, after its update; clip them "
+                                           "between the backward pass and the update at test_fabric.c:");
+        close_loop(&l);
+    }
+}
+
 TEST(a_precision_that_sees_an_overflow_skips_the_update)
 {
     float all[3][WEIGHTS];
