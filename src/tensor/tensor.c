@@ -435,7 +435,7 @@ void lc_tensor_unref(lc_tensor *t)
     if (!t) return;
     LC__IS_TENSOR_OR_NULL(t, );
     if (t->kind < LC_TENSOR_PERSISTENT) return;
-    if (t->is_kept) {
+    if (t->is_kept && __atomic_load_n(&t->refs, __ATOMIC_RELAXED) == 1) { /* the graph's */
         (void)lc__not_a_tensor(t, __func__);
         return;
     }

@@ -74,6 +74,7 @@ static bool keep(lc_tensor *t)
     lc_graph *g = lc__current;
     if (!g->recording || t->graph != g || t->generation != g->generation) return false;
     t->is_kept = true;
+    t->refs = 1;
     t->next_kept = g->kept;
     g->kept = t;
     return true;
@@ -85,7 +86,6 @@ void lc__graph_free_kept(lc_graph *g)
         lc_tensor *t = g->kept;
         g->kept = t->next_kept;
         t->is_kept = false;
-        t->refs = 1;
         lc_tensor_unref(t);
     }
 }
