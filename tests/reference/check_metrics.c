@@ -142,6 +142,42 @@ done:
     return status;
 }
 
+/* [n, columns, inner] to [n, inner, columns]. */
+static lc_status move_last(column *list, int64_t n, int64_t columns, int64_t inner)
+{
+    size_t total = (size_t)(n * columns * inner);
+    column moved = {calloc(total + 1, sizeof *moved.real), calloc(total + 1, sizeof *moved.whole)};
+    bool fits = moved.real && moved.whole;
+    for (int64_t i = 0; fits && i < n; i++)
+        for (int64_t c = 0; c < columns; c++)
+            for (int64_t k = 0; k < inner; k++) {
+                int64_t from = (i * columns + c) * inner + k, to = (i * inner + k) * columns + c;
+                moved.real[to] = list->real[from];
+                moved.whole[to] = list->whole[from];
+            }
+    column old = fits ? *list : moved;
+    if (fits) *list = moved;
+    free(old.real);
+    free(old.whole);
+    return fits ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory");
+}
+
+/* TorchMetrics' classification takes samples of several dimensions: [N,*], or with scores and labels [N,C,*]. */
+static lc_status fold(const cJSON *json, int ndim, const int64_t *shape, bool labels, column *preds, column *target,
+                      lc_metric_batch *b)
+{
+    const char *task = json_text(cJSON_GetObjectItemCaseSensitive(json, "args"), "task", "");
+    bool many = !strcmp(task, "multilabel"), alone = !strcmp(task, "binary") || (labels && !many);
+    if (!*task || ndim < (alone ? 2 : 3)) return LC_OK;
+    int64_t total = b->n * b->columns;
+    b->columns = alone ? 1 : shape[1];
+    int64_t inner = alone ? 1 : total / (shape[0] * shape[1]);
+    b->n = total / b->columns;
+    if (alone) return LC_OK;
+    LC_TRY(move_last(preds, shape[0], shape[1], inner));
+    return many ? move_last(target, shape[0], shape[1], inner) : LC_OK;
+}
+
 static lc_status update(lc_metric *m, const cJSON *json, const cJSON *data, const source *from)
 {
     column preds = {0}, target = {0};
@@ -153,16 +189,19 @@ static lc_status update(lc_metric *m, const cJSON *json, const cJSON *data, cons
     for (int64_t i = 0; i < n && from->rounded; i++)
         preds.real[i] = (float)check_rounded(from->rounded, (double)preds.real[i]);
     lc_metric_batch b = {.n = n, .columns = 1};
-    if (json_ints(data, "preds_shape", LC_MAX_DIMS, shape) > 1) {
+    int ndim = json_ints(data, "preds_shape", LC_MAX_DIMS, shape);
+    if (ndim > 1) {
         b.n = shape[0];
         b.columns = shape[0] ? n / shape[0] : 1;
     }
+    if (json_has(data, "target"))
+        LC_TRY_GOTO(status, done, read_column(cJSON_GetObjectItemCaseSensitive(data, "target"), &n_targets, &target));
+    if (n && n_targets) LC_TRY_GOTO(status, done, fold(json, ndim, shape, labels, &preds, &target, &b));
     if (labels)
         b.labels = preds.whole;
     else
         b.scores = preds.real;
-    if (json_has(data, "target")) {
-        LC_TRY_GOTO(status, done, read_column(cJSON_GetObjectItemCaseSensitive(data, "target"), &n_targets, &target));
+    if (target.real) {
         if (classes)
             b.targets = target.whole;
         else
