@@ -131,6 +131,17 @@ static lc_rnn_args rnn_args(const op_case *c)
     return a;
 }
 
+typedef lc_tensor *rnn_fn(lc_tensor *x, lc_tensor *w_ih, const lc_rnn_args *args, lc_site site);
+
+/* x[B,T,I], or [T,I] as PyTorch's layers take it. */
+static lc_tensor *rnn(const op_case *c, rnn_fn *f)
+{
+    lc_rnn_args a = rnn_args(c);
+    lc_tensor *x = in(c, "x"), *w = in(c, "w_ih");
+    if (!x || lc_tensor_ndim(x) != 2) return f(x, w, &a, LC_HERE);
+    return lc_squeeze(f(lc_unsqueeze(x, 0), w, &a, LC_HERE), 0);
+}
+
 static lc_tensor *batch_norm(op_case *c)
 {
     lc_batch_norm_args a = lc_batch_norm_defaults();
@@ -284,8 +295,8 @@ static lc_tensor *kl_div(op_case *c)
     F(tril, lc_tril(X, integer(c, "diagonal", 0)))                                                                     \
     F(triu, lc_triu(X, integer(c, "diagonal", 0)))                                                                     \
     F(flip, with_list(c, lc_flip_at, "dims"))                                                                          \
-    F(lstm, lc_lstm_at(X, in(c, "w_ih"), (lc_rnn_args[]){rnn_args(c)}, LC_HERE))                                       \
-    F(gru, lc_gru_at(X, in(c, "w_ih"), (lc_rnn_args[]){rnn_args(c)}, LC_HERE))
+    F(lstm, rnn(c, lc_lstm_at))                                                                                        \
+    F(gru, rnn(c, lc_gru_at))
 
 UNARY_LIST(OP_UNARY)
 BINARY_LIST(OP_BINARY)
