@@ -119,7 +119,10 @@ static bool admit(lc__coordinator *c, lc__unproven *s, const lc__frame *f, doubl
     const lc__proof_ask its = lc__control_ask(launches ? LC__PROOF_WATCHER : LC__PROOF_RANK, s->asked, f->data),
                         ours = lc__control_ask(LC__PROOF_COORDINATOR, s->asked, f->data);
     if (!lc__proof_is(c->secret, strlen(c->secret), &its, f->data + LC__HELLO_HEAD + LC__NONCE)) {
-        refuse(c, w, f, now, false, "it has the secret of another run");
+        refuse(
+            c, w, f, now, false,
+            "it has the secret of another run (LIGHTC_SECRET, or without it MASTER_ADDR and MASTER_PORT, must be the "
+            "same for all ranks)");
         return false;
     }
     uint32_t rank = lc__get_u32(f->data + 4);

@@ -76,6 +76,7 @@ TEST(a_rank_that_was_turned_away_is_named)
     atomic_store(&r->go, 1);
     run_reap(r, 2);
     CHECK_CONTAINS(r->ranks[2].message, "refused rank 2: it has the secret of another run");
+    CHECK_CONTAINS(r->ranks[2].message, "MASTER_ADDR and MASTER_PORT, must be the same for all ranks)");
     for (int i = 0; i < 500 && !r->ranks[0].said[0]; i++) nap(0.01);
     CHECK_CONTAINS(r->ranks[0].said, "waiting for ranks 1, 2 of 3 at 127.0.0.1");
     CHECK_CONTAINS(r->ranks[0].said, "; a rank 2 (host ");
