@@ -93,11 +93,12 @@ static lc_status look(early_stopping *e, lc_trainer *t)
     LC_TRY(lc__metric_from_rank_zero(t, e->monitor, &found, &value));
     if (!found) {
         char known[400];
+        lc__map_names(m, known, sizeof known);
         lc_status s =
             lc_fail(LC_ERR_STATE,
                     "Early stopping conditioned on metric `%s` which is not available. Pass in or modify your "
                     "`EarlyStopping` callback to use any of the following: %s",
-                    e->monitor, lc__map_names(m, known, sizeof known));
+                    e->monitor, *known ? known : "none, since nothing has been logged (lc_log)");
         if (e->a.strict) return s;
         lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
         return LC_OK;

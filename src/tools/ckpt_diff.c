@@ -288,7 +288,8 @@ int ckpt_diff(const char *a, const char *b, bool only_tensors, bool json)
         printf("%lld tensors%s are bit-identical\n", (long long)d.compared,
                only_tensors ? "" : " and all of state.json");
     } else {
-        printf("%lld differences in %lld tensors\n", (long long)d.differences, (long long)d.compared);
+        printf("%lld difference%s in %lld tensor%s\n", (long long)d.differences, d.differences == 1 ? "" : "s",
+               (long long)d.compared, d.compared == 1 ? "" : "s");
     }
     if (status >= 0) status = lc_stdout_flush(); /* here, since exit status 1 means that they differ */
 done:

@@ -25,7 +25,12 @@ static void wrote(lc_tensor *t)
 {
     (void)t;
 }
-static const lc__host_ops failing_ops = {.run = run_or_fail, .wait = wait_for, .wrote = wrote};
+static bool keep(lc_tensor *t)
+{
+    (void)t;
+    return false;
+}
+static const lc__host_ops failing_ops = {.run = run_or_fail, .wait = wait_for, .wrote = wrote, .keep = keep};
 
 typedef struct gathering {
     bool flat; /* the whole buffer, not a tensor */

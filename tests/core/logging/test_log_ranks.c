@@ -14,7 +14,7 @@ typedef struct job {
     const lc_module_ops *ops;
     const char *const *names; /* the logged names; the last is NULL */
     const char *monitor[KINDS];
-    char root[320], saved[400];
+    char root[320], saved[400], kept[400]; /* kept: the folder of monitors, whose best scores a resume takes over */
     const char *ckpt_path;
     bool saves, deterministic; /* saves: at the end of the last epoch, in `saved` */
     double v[MOST_NAMES];      /* the values of one process */
@@ -109,7 +109,7 @@ static lc_status run(job *j, lc_comm *comm)
     opt.enable_checkpointing = j->monitor[0] ? LC_ON : LC_OFF;
     opt.callbacks = saves;
     for (int k = 0; k < KINDS && j->monitor[k]; k++)
-        LC_TRY(lc_model_checkpoint(&saves[opt.n_callbacks++], .monitor = j->monitor[k]));
+        LC_TRY(lc_model_checkpoint(&saves[opt.n_callbacks++], .monitor = j->monitor[k], .dirpath = j->kept));
     LC_TRY(small_net_init(&m.base, j->ops, 1));
     for (int k = 0; k < KINDS; k++) LC_TRY(lc_metric_new("SumMetric", &m.total[k]));
     LC_TRY(loader_of(0, TRAIN, GLOBAL_BATCH / n, false, &train));
@@ -136,6 +136,7 @@ static void check(job j)
         j.deterministic = deterministic;
         snprintf(j.root, sizeof j.root, "%s", fresh_dir("log"));
         snprintf(j.saved, sizeof j.saved, "%s/end.ckpt", j.root);
+        snprintf(j.kept, sizeof j.kept, "%s/kept", j.root);
         CHECK_OK(run(&j, NULL));
         for (int n = 2; n <= 4; n++) {
             if (n == 3 && deterministic) continue;
