@@ -11,7 +11,7 @@
 /* Dimensions that exist; 0 or -1 of an x without dimensions are all it has, as in PyTorch. */
 static bool takes_dims(lc_reduce_args *a, const char *name, lc_site site)
 {
-    if (lc__is_bad(a->x)) return true;
+    if (!a->dims.n || lc__is_bad(a->x)) return true;
     const lc_type *t = lc_tensor_type(a->x);
     if (a->dims.n == 1 && lc__is_point(a->x, a->dims.dim[0])) a->dims.n = 0;
     for (int i = 0; i < a->dims.n && i < LC_MAX_DIMS; i++) {

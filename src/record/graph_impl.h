@@ -260,6 +260,7 @@ struct lc_graph {
     lc_status status;
     char error[1024];
     lc__open_regions open[LC__REGIONS];
+    int any_open;        /* of all kinds together */
     bool evaluates;      /* the whole step is without gradients */
     bool no_grad;        /* so is what is recorded now */
     uint64_t autocast;   /* whether it is enabled: of the innermost region in the lowest bit, of the step around all */

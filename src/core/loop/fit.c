@@ -234,6 +234,7 @@ static lc_status next_batch(lc_trainer *t, const lc_batch **batch, bool *last)
 static lc_status run_batches(lc_trainer *t)
 {
     lc_status s;
+    bool done;
     do {
         const lc_batch *batch;
         bool last;
@@ -242,10 +243,11 @@ static lc_status run_batches(lc_trainer *t)
         int64_t start = LC__PROFILE_START(t);
         s = lc__train_batch(t, batch, last);
         LC__PROFILE_ACTION(t, "run_training_batch", start);
-        lc__signal_fd_share(t->ranks->signals, epoch_done(t));
+        done = epoch_done(t);
+        lc__signal_fd_share(t->ranks->signals, done);
         if (s >= 0 && lc__save_requested(t)) s = lc__save_on_request(t);
-        if (s >= 0 && lc__signal_of(t) && !epoch_done(t)) s = interrupted(t);
-    } while (s >= 0 && !epoch_done(t));
+        if (s >= 0 && lc__signal_of(t) && !done) s = interrupted(t);
+    } while (s >= 0 && !done);
     return s;
 }
 

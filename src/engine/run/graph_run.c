@@ -223,6 +223,7 @@ lc_status lc_step_begin(lc_graph *g, uint64_t step, uint64_t micro_batch)
     g->rng.micro_batch = micro_batch;
     g->status = LC_OK;
     memset(g->open, 0, sizeof g->open);
+    g->any_open = 0;
     g->evaluates = false;
     g->autocast = g->options.autocast || g->options.storage;
     lc__graph_modes(g);
