@@ -88,7 +88,7 @@ static bool holds(lc_dtype dtype, double value)
     case LC_BF16:
         return !isfinite(value) || fabs(value) <= 0x1.fep127;
     case LC_I64:
-        return value >= -0x1p63 && value < 0x1p63;
+        return fabs(value) < 0x1p63 || value == -0x1p63;
     case LC_I32:
         return value > -0x1p31 - 1 && value < 0x1p31;
     case LC_U8:
