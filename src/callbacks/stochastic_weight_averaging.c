@@ -113,39 +113,39 @@ typedef struct kept_norm {
     double momentum;
 } kept_norm;
 
-typedef struct norms {
+typedef struct batch_norms {
     kept_norm *v; /* NULL: they are only counted */
     int n;
-} norms;
+} batch_norms;
 
-static void find_norms(lc_module *m, norms *out)
+static void find_batch_norms(lc_module *m, batch_norms *out)
 {
     lc_batch_norm_layer *layer = lc__as_batch_norm(m);
     if (layer && layer->running_mean) {
         if (out->v) out->v[out->n] = (kept_norm){layer, layer->momentum};
         out->n++;
     }
-    for (int i = 0; i < m->n_children; i++) find_norms(m->children[i], out);
+    for (int i = 0; i < m->n_children; i++) find_batch_norms(m->children[i], out);
 }
 
 /* Makes the statistics a mean over the batches so far, as PyTorch with momentum=None. */
 static void before_batch(void *ctx, int64_t batch_idx)
 {
-    const norms *k = ctx;
+    const batch_norms *k = ctx;
     for (int i = 0; i < k->n; i++) k->v[i].layer->momentum = 1 / (double)(batch_idx + 1);
 }
 
 static lc_status update_batch_norms(lc_trainer *t)
 {
-    norms k = {0};
+    batch_norms k = {0};
     int64_t zero = 0;
     lc_status status = LC_OK;
-    find_norms(t->m, &k);
+    find_batch_norms(t->m, &k);
     if (!k.n) return LC_OK;
     k.v = calloc((size_t)k.n, sizeof *k.v);
     if (!k.v) return lc_fail(LC_ERR_MEMORY, "out of memory: StochasticWeightAveraging");
     k.n = 0;
-    find_norms(t->m, &k);
+    find_batch_norms(t->m, &k);
     for (int i = 0; i < k.n && status >= 0; i++)
         status = lc_tensor_write(k.v[i].layer->num_batches_tracked, &zero, sizeof zero);
     if (status >= 0) status = lc__forward_epoch(t, before_batch, &k);

@@ -6,7 +6,8 @@
 #include <lightc/op.h>
 #include <lightc/precision.h>
 
-/* Bits by position. Other f32 operands and results stay f32: weights and statistics of norms, for example. */
+/* Bits by position. Other f32 operands and results stay f32: weights and statistics of layers that normalize, for
+ * example. */
 typedef struct lc__storage_rule {
     lc_autocast_class class;
     uint32_t operands; /* those that are low, or (LC_AUTOCAST_FOLLOW) decide by being low */

@@ -23,13 +23,13 @@ lc_status lc__processes_join(void **self, const lc_strategy_request *r)
     }
     d->comm = r->comm;
     d->bucket_bytes = (size_t)(r->bucket_cap_mb * (1 << 20));
-    lc__world_options o = {.times = {.start = r->start_timeout,
-                                     .silence = r->silence_timeout,
-                                     .progress = r->progress_timeout,
-                                     .grace = r->grace_period},
-                           .security = r->comm_security,
-                           .say = r->say,
-                           .ctx = r->ctx};
+    lc__world_args o = {.times = {.start = r->start_timeout,
+                                  .silence = r->silence_timeout,
+                                  .progress = r->progress_timeout,
+                                  .grace = r->grace_period},
+                        .security = r->comm_security,
+                        .say = r->say,
+                        .ctx = r->ctx};
     if (r->comm) {
         lc_status s = lc__world_given(r->comm, &o, &d->world);
         if (s < 0) {

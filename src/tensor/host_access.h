@@ -52,7 +52,6 @@ bool lc__tensor_keep(lc_tensor *t);
  * through it: map t instead. */
 void *lc__tensor_address(const lc_tensor *t);
 
-/* The slots of a graph for host access. */
 /* What remains to be done for a call whose operands were converted (engine/run/seen_types.c). */
 typedef struct lc__to_do {
     lc_dtype rounds;  /* the results that are data become this type of 16 bits; 0: none does */
@@ -60,6 +59,7 @@ typedef struct lc__to_do {
     uint32_t written; /* operands that are copies, to be written back, by position */
 } lc__to_do;
 
+/* The slots of a graph for host access. */
 typedef struct lc__host_ops {
     /* The handle of t on the device that this thread records for (lc_tensor.replicas). */
     lc_tensor *(*own)(lc_tensor *t);

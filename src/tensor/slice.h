@@ -13,7 +13,7 @@
  *   2       parameters                  optimizer state, gradients
  *   3                                   optimizer state, gradients, parameters
  *
- * Slices of one kind are one after the other in a *shard buffer*: the gradients', the parameters', and one for each
+ * Slices of one kind are one after the other in a *slice buffer*: the gradients', the parameters', and one for each
  * optimizer and state. They have the same offsets in all of them. Whole tensors are at the offsets of the flat buffer,
  * whose units are padded to N slices. Slices begin on multiples of 256 bytes, relative to the parameter too: numbers
  * that are combined in blocks of that size do not depend on the ranks.
@@ -34,7 +34,7 @@ typedef struct lc__unit {
     int64_t offset; /* in the flat buffer, elements */
     int64_t count;  /* to the end of the last parameter */
     int64_t slice;  /* elements per rank */
-    int64_t at;     /* offset of a slice in shard buffers */
+    int64_t at;     /* offset of a slice in slice buffers */
 } lc__unit;
 
 typedef struct lc__sharding {
@@ -46,7 +46,7 @@ typedef struct lc__sharding {
     int replica, replicas; /* the number of copies, and this one's index */
     lc__unit *units;
     int n_units;
-    int64_t count;        /* elements of a shard buffer */
+    int64_t count;        /* elements of a slice buffer */
     lc_tensor *gradient;  /* from stage 2 on */
     lc_tensor *parameter; /* in stage 3, while parameters are in slices */
 } lc__sharding;

@@ -137,7 +137,7 @@ TEST(an_impostor_cannot_write_to_the_terminal)
     pthread_t thread;
     CHECK_OK(lc__socket_listen(NULL, &port, &fd));
     CHECK(pthread_create(&thread, NULL, refuse, &fd) == 0);
-    lc__control_options o = {.rank = 1, .size = 2, .address = "127.0.0.1", .port = port, .secret = SECRET};
+    lc__control_args o = {.rank = 1, .size = 2, .address = "127.0.0.1", .port = port, .secret = SECRET};
     CHECK_STATUS(lc__control_open(&o, &(lc__control *){NULL}), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "refused rank 1: " SHOWN);
     pthread_join(thread, NULL);

@@ -238,7 +238,7 @@ typedef struct run {
     } ranks[RANKS];
 } run;
 
-typedef lc_status world_fn(run *r, lc__world *w, const lc__world_options *o);
+typedef lc_status world_fn(run *r, lc__world *w, const lc__world_args *o);
 
 static lc_status be_rank(run *r, int rank, world_fn *fn)
 {
@@ -249,7 +249,7 @@ static lc_status be_rank(run *r, int rank, world_fn *fn)
              "RANK=%d WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d LIGHTC_SECRET=" KEY "%s", rank, r->size,
              r->port, node);
     surroundings(variables);
-    lc__world_options o = {.backend = r->backend[rank], .times = {.start = 20, .heartbeat = 0.1}};
+    lc__world_args o = {.backend = r->backend[rank], .times = {.start = 20, .heartbeat = 0.1}};
     LC_TRY(lc__world_join(&o, &w));
     snprintf(r->ranks[rank].name, sizeof r->ranks[rank].name, "%s", lc_comm_name(w->comm));
     r->ranks[rank].local_rank = w->local_rank;
@@ -298,17 +298,17 @@ static lc_status add(lc_comm *c)
 }
 
 /* Joins twice at the same time, and again after all have left. */
-static lc_status work(run *r, lc__world *w, const lc__world_options *o)
+static lc_status work(run *r, lc__world *w, const lc__world_args *o)
 {
     lc__world *same = NULL;
     (void)r;
     LC_TRY(add(w->comm));
     LC_TRY(lc__world_join(NULL, &same));
     if (same != w) return lc_fail(LC_ERR_INTERNAL, "there are two worlds");
-    if (lc__world_join(&(lc__world_options){.backend = "carrier pigeon"}, &same) != LC_ERR_CONFIG)
+    if (lc__world_join(&(lc__world_args){.backend = "carrier pigeon"}, &same) != LC_ERR_CONFIG)
         return lc_fail(LC_ERR_INTERNAL, "any backend is taken");
     const char *other = !strcmp(lc_comm_name(w->comm), "tcp") ? "shm" : "tcp";
-    if (w->size > 1 && lc__world_join(&(lc__world_options){.backend = other}, &same) != LC_ERR_CONFIG)
+    if (w->size > 1 && lc__world_join(&(lc__world_args){.backend = other}, &same) != LC_ERR_CONFIG)
         return lc_fail(LC_ERR_INTERNAL, "another backend is taken");
     lc__world_leave(w);
     LC_TRY(add(w->comm));
@@ -385,7 +385,7 @@ static bool is_in_step(lc__coordinator *c, int rank, int64_t step)
 }
 
 /* Rank 1 dies between two calls, while the others wait in one. */
-static lc_status lose(run *r, lc__world *w, const lc__world_options *o)
+static lc_status lose(run *r, lc__world *w, const lc__world_args *o)
 {
     (void)o;
     LC_TRY(add(w->comm));
@@ -421,7 +421,7 @@ TEST(a_rank_that_dies_ends_the_calls_of_the_others)
 }
 
 /* A program without a trainer calls lc_comm_world twice; the world has been joined before. */
-static lc_status share(run *r, lc__world *w, const lc__world_options *o)
+static lc_status share(run *r, lc__world *w, const lc__world_args *o)
 {
     lc_comm *one, *two, *part;
     (void)r, (void)o;

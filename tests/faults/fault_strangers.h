@@ -137,12 +137,12 @@ static inline void strangers_come(strangers *s, const char *mark, bool kills)
         for (int i = 0; i < n; i++) {
             if (turn % 8 == 4) {
                 lc__control *c;
-                const lc__control_options o = {.rank = 1,
-                                               .size = 2,
-                                               .address = "127.0.0.1",
-                                               .port = ports[i],
-                                               .secret = "nobody's secret, but long enough",
-                                               .times = {.start = 1, .silence = 1}};
+                const lc__control_args o = {.rank = 1,
+                                            .size = 2,
+                                            .address = "127.0.0.1",
+                                            .port = ports[i],
+                                            .secret = "nobody's secret, but long enough",
+                                            .times = {.start = 1, .silence = 1}};
                 if (lc__control_open(&o, &c) < 0)
                     s->came->secrets++;
                 else

@@ -47,7 +47,7 @@ static void check(const lc__control *c)
 static void rank_init(lc__control *c, int fd, lc_comm *comm)
 {
     *c = (lc__control){.wake = -1, .step = -1, .watched = {comm}, .parent = getppid()};
-    c->options = (lc__control_options){.rank = 1, .size = SIZE, .secret = SECRET, .identity = 7};
+    c->options = (lc__control_args){.rank = 1, .size = SIZE, .secret = SECRET, .identity = 7};
     c->options.times = lc__control_default_times(NULL);
     snprintf(c->coordinator, sizeof c->coordinator, "the coordinator of the run");
     lc__wire_init(&c->wire, fd, LC__UNPROVEN_BYTES);

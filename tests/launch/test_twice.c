@@ -150,9 +150,9 @@ TEST(a_rank_that_is_started_twice_disturbs_no_run)
 
 /* ---- the channel ---- */
 
-static lc__control_options options_of(int rank, int port, uint64_t identity)
+static lc__control_args options_of(int rank, int port, uint64_t identity)
 {
-    return (lc__control_options){
+    return (lc__control_args){
         .rank = rank, .size = 2, .address = "127.0.0.1", .port = port, .secret = SECRET, .identity = identity};
 }
 
@@ -173,7 +173,7 @@ typedef struct rank_0 {
 static void *come(void *arg)
 {
     rank_0 *r = arg;
-    const lc__control_options o = options_of(0, r->port, 1);
+    const lc__control_args o = options_of(0, r->port, 1);
     if (lc__control_open(&o, &r->control) < 0) r->control = NULL;
     return NULL;
 }
@@ -197,8 +197,8 @@ TEST(launchers_report_only_their_own_ranks)
     lc__watch *one = NULL, *other = NULL;
     int port = 0;
     CHECK_OK(lc__coordinator_start(NULL, &port, 2, SECRET, &(lc__control_times){.heartbeat = 0.1}, &c));
-    const lc__control_options first = options_of(1, port, 21), second = options_of(1, port, 22),
-                              both = options_of(0, port, 23), nobody = options_of(1, port, 0);
+    const lc__control_args first = options_of(1, port, 21), second = options_of(1, port, 22),
+                           both = options_of(0, port, 23), nobody = options_of(1, port, 0);
     CHECK_OK(lc__watch_open(&first, "node 1", 1, &one));
     CHECK_STATUS(lc__watch_open(&second, "node 1", 1, &other), LC_ERR_CONFIG);
     CHECK_STATUS(lc__watch_open(&both, "node 1", 2, &other), LC_ERR_CONFIG);
@@ -233,7 +233,7 @@ TEST(another_size_of_a_rank_that_is_there_ends_nothing)
     rank_0 rank;
     start_rank_0(&rank, port);
     while (!lc__coordinator_has_met(c, 0)) pause_ms(1);
-    lc__control_options o = options_of(0, port, 9);
+    lc__control_args o = options_of(0, port, 9);
     for (int k = 0; k < 2; k++) {
         o.size = 3, o.rank = k ? 2 : 0; /* the number of another run */
         CHECK_STATUS(lc__control_open(&o, &(lc__control *){NULL}), LC_ERR_CONFIG);
@@ -241,7 +241,7 @@ TEST(another_size_of_a_rank_that_is_there_ends_nothing)
         CHECK(!ends(c));
     }
     lc__control *other = NULL;
-    const lc__control_options right = options_of(1, port, 2);
+    const lc__control_args right = options_of(1, port, 2);
     CHECK_OK(lc__control_open(&right, &other));
     lc__control_close(rank_0_that_came(&rank)), lc__control_close(other);
     lc__coordinator_stop(c);

@@ -81,14 +81,14 @@ static int meet(void)
     lc__control *c;
     char why[512];
     int n = 0, all[16], one = 1;
-    LC_MAIN_TRY(lc__control_open(&(lc__control_options){.rank = atoi(variable("LIGHTC_RANK")),
-                                                        .size = atoi(variable("LIGHTC_WORLD_SIZE")),
-                                                        .address = variable("MASTER_ADDR"),
-                                                        .port = atoi(variable("MASTER_PORT")),
-                                                        .secret = variable("LIGHTC_SECRET"),
-                                                        .identity = strtoull(variable("LIGHTC_RUN"), NULL, 16),
-                                                        .supervisor_reports = getenv("LIGHTC_COORDINATED") != NULL,
-                                                        .say = say},
+    LC_MAIN_TRY(lc__control_open(&(lc__control_args){.rank = atoi(variable("LIGHTC_RANK")),
+                                                     .size = atoi(variable("LIGHTC_WORLD_SIZE")),
+                                                     .address = variable("MASTER_ADDR"),
+                                                     .port = atoi(variable("MASTER_PORT")),
+                                                     .secret = variable("LIGHTC_SECRET"),
+                                                     .identity = strtoull(variable("LIGHTC_RUN"), NULL, 16),
+                                                     .supervisor_reports = getenv("LIGHTC_COORDINATED") != NULL,
+                                                     .say = say},
                                  &c));
     lc__control_last_resort(c, true);
     lc__control_progress(c, 7, "the middle");

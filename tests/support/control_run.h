@@ -32,7 +32,7 @@ struct run { /* in memory that all processes share */
     lc__control_times times;
     const char *secrets[RANKS];                /* NULL: the right one */
     bool late[RANKS];                          /* starts when `go` is set */
-    const char *launcher;                      /* as of lc__control_options */
+    const char *launcher;                      /* as of lc__control_args */
     void (*say)(void *said, const char *text); /* NULL: note_said */
     atomic_int port, here, go;
     struct {
@@ -77,16 +77,16 @@ __attribute__((unused)) static lc_status be_rank(run *r, int rank)
     lc__control *c = NULL;
     await(&r->port, 1);
     if (r->late[rank]) await(&r->go, 1);
-    lc__control_options o = {.rank = rank,
-                             .size = r->size,
-                             .address = "127.0.0.1",
-                             .port = atomic_load(&r->port),
-                             .secret = r->secrets[rank] ? r->secrets[rank] : SECRET,
-                             .identity = IDENTITY,
-                             .times = r->times,
-                             .launcher = r->launcher,
-                             .say = r->say ? r->say : note_said,
-                             .ctx = r->ranks[rank].said};
+    lc__control_args o = {.rank = rank,
+                          .size = r->size,
+                          .address = "127.0.0.1",
+                          .port = atomic_load(&r->port),
+                          .secret = r->secrets[rank] ? r->secrets[rank] : SECRET,
+                          .identity = IDENTITY,
+                          .times = r->times,
+                          .launcher = r->launcher,
+                          .say = r->say ? r->say : note_said,
+                          .ctx = r->ranks[rank].said};
     LC_TRY(lc__control_open(&o, &c));
     atomic_fetch_add(&r->here, 1);
     lc_status s = r->fn(r, c, rank);

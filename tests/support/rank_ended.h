@@ -7,9 +7,9 @@
 #include "comm/control/times.h"
 
 /* Reports that the rank of `o` ended `how`. A coordinator that refuses the launcher, or is gone, hears nothing. */
-static inline void report_rank_ended(const lc__control_options *o, const char *how)
+static inline void report_rank_ended(const lc__control_args *o, const char *how)
 {
-    lc__control_options soon = *o;
+    lc__control_args soon = *o;
     lc__watch *w;
     soon.times.start = LC__SECONDS(LC__OBITUARY_MS);
     if (lc__watch_open(&soon, "a launcher", 1, &w) < 0) return;

@@ -38,7 +38,7 @@ static void say(const lc__control *c, const char *text)
 
 static lc_status connect_to(lc__control *c, double until)
 {
-    const lc__control_options *o = &c->options;
+    const lc__control_args *o = &c->options;
     char who[32];
     int fd;
     snprintf(who, sizeof who, "rank %d", o->rank);
@@ -60,7 +60,7 @@ static void await(lc__control *c, double until)
 /* With the lock. */
 static lc_status await_all(lc__control *c, double until)
 {
-    const lc__control_options *o = &c->options;
+    const lc__control_args *o = &c->options;
     while (!c->ready && !c->ended && !c->over && lc__seconds() < until) {
         if (c->waiting[0]) {
             char text[1024], *more = c->waiting + strcspn(c->waiting, "\n");
@@ -113,7 +113,7 @@ static void close_in_child(void *self)
     c->over = c->alone = true;
 }
 
-static lc_status begin(lc__control *c, const lc__control_options *o, double until)
+static lc_status begin(lc__control *c, const lc__control_args *o, double until)
 {
     c->options = *o;
     c->options.times = lc__control_default_times(&o->times);
@@ -162,7 +162,7 @@ static bool was_leaving(const lc__control *c, int tries)
            (c->welcome || c->greeted || tries < TRIES);
 }
 
-lc_status lc__control_open(const lc__control_options *o, lc__control **out)
+lc_status lc__control_open(const lc__control_args *o, lc__control **out)
 {
     double until = lc__seconds() + lc__control_default_times(&o->times).start;
     *out = NULL;
@@ -355,7 +355,7 @@ void lc__control_fail_and_wait(lc__control *c, const char *why)
 }
 
 /* Connects to the coordinator for one message; NULL: it cannot be reached. */
-static lc__control *come(const lc__control_options *o)
+static lc__control *come(const lc__control_args *o)
 {
     double until = lc__seconds() + LC__SECONDS(LC__ENDED_MS);
     lc__control *c = control_new();
@@ -370,7 +370,7 @@ static lc__control *come(const lc__control_options *o)
     return NULL;
 }
 
-void lc__control_last_words(const lc__control_options *o, const char *why)
+void lc__control_last_words(const lc__control_args *o, const char *why)
 {
     lc__control *c = come(o);
     if (!c) return;
@@ -378,7 +378,7 @@ void lc__control_last_words(const lc__control_options *o, const char *why)
     lc__control_close(c);
 }
 
-void lc__control_last_terms(const lc__control_options *o, unsigned terms)
+void lc__control_last_terms(const lc__control_args *o, unsigned terms)
 {
     lc__control *c = come(o);
     if (!c) return;

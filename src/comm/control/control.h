@@ -100,7 +100,7 @@ void lc__coordinator_stop(lc__coordinator *c);
 
 /* ---- a rank ---- */
 
-typedef struct lc__control_options {
+typedef struct lc__control_args {
     int rank, size;
     const char *address; /* of the coordinator: a name or a number */
     int port;
@@ -115,10 +115,10 @@ typedef struct lc__control_options {
     /* Called with a line to print while it waits ("waiting for ranks 2, 3 of 4 at ..."); NULL: nothing is printed. */
     void (*say)(void *ctx, const char *text);
     void *ctx;
-} lc__control_options;
+} lc__control_args;
 
 /* Connects, and returns when all ranks have; the error of a start that took too long names those that have not. */
-lc_status lc__control_open(const lc__control_options *options, lc__control **out) LC_MUST_USE;
+lc_status lc__control_open(const lc__control_args *options, lc__control **out) LC_MUST_USE;
 /* An lc__meeting of all ranks: all_gather is lc__control_all_gather, ctx the control. At most 64 KiB from each rank;
  * from one thread at a time. Fails with LC_ERR_PEER when the run has ended. */
 lc_status lc__control_all_gather(void *control, const void *mine, void *all, size_t bytes) LC_MUST_USE;
@@ -138,7 +138,7 @@ void lc__control_progress(lc__control *c, int64_t step, const char *where);
 /* Reports terms to a launcher that may restart the run. */
 void lc__control_terms(lc__control *c, unsigned terms);
 /* The same for a single rank, which is not connected: it connects to the coordinator to report this, and leaves. */
-void lc__control_last_terms(const lc__control_options *options, unsigned terms);
+void lc__control_last_terms(const lc__control_args *options, unsigned terms);
 
 /* How a rank reports that it fails, or asks why others do:
  *
@@ -157,7 +157,7 @@ void lc__control_fail(lc__control *c, const char *why);
 /* `why` is this thread's newest error. */
 void lc__control_fail_and_wait(lc__control *c, const char *why);
 /* Connects to the coordinator to report it; does nothing if it cannot be reached. */
-void lc__control_last_words(const lc__control_options *options, const char *why);
+void lc__control_last_words(const lc__control_args *options, const char *why);
 /* LC_ERR_PEER if the run has ended, else `status`. */
 lc_status lc__control_explain(lc__control *c, double seconds, lc_status status);
 /* As lc__control_explain. If the coordinator knows no reason by then (a rank has left too early, a connection between
@@ -182,7 +182,7 @@ void lc__control_close(lc__control *c);
 /* Waits until the coordinator of `options` is reachable, and reports to it that this process ("node 1") starts the
  * `count` ranks from options->rank on, which join with options->identity. While the watch is open no other launcher may
  * start them; fails if one has. */
-lc_status lc__watch_open(const lc__control_options *options, const char *who, int count, lc__watch **out) LC_MUST_USE;
+lc_status lc__watch_open(const lc__control_args *options, const char *who, int count, lc__watch **out) LC_MUST_USE;
 /* As lc__coordinator_rank_ended, for one of these ranks. Does nothing if the coordinator is gone. */
 void lc__watch_report(lc__watch *w, int rank, const char *how);
 void lc__watch_close(lc__watch *w); /* NULL is fine */

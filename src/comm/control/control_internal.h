@@ -26,7 +26,7 @@ lc__proof_ask lc__control_ask(lc__proof_role role, const uint8_t asked[LC__NONCE
 
 /* Makes the answer of `role`, for `count` ranks, to the coordinator's first message, in `hello`; false: it cannot, and
  * `doubt` says why. */
-bool lc__control_answer(const lc__control_options *o, lc__proof_role role, int count, const lc__frame *challenge,
+bool lc__control_answer(const lc__control_args *o, lc__proof_role role, int count, const lc__frame *challenge,
                         uint8_t hello[LC__HELLO_BYTES], char doubt[LC__DOUBT_TEXT]);
 /* Names the sender of an answer ("host a, process 7"). */
 enum { LC__SENDER_TEXT = LC__HOST_TEXT * 4 + 48 };
@@ -34,7 +34,7 @@ void lc__control_sender(const uint8_t hello[LC__HELLO_BYTES], char text[LC__SEND
 
 /* Connects to the coordinator, which may start later than its clients, and waits until it has sent the first message
  * (or closed). Until then `say` gets messages in which `who` ("rank 3") waits. */
-lc_status lc__control_reach(const lc__control_options *o, const char *who, double until, int *fd) LC_MUST_USE;
+lc_status lc__control_reach(const lc__control_args *o, const char *who, double until, int *fd) LC_MUST_USE;
 void lc__control_nap(double seconds);
 /* Puts the defaults in place of zeros; NULL: all defaults. */
 lc__control_times lc__control_default_times(const lc__control_times *times);

@@ -18,7 +18,7 @@ struct lc__watch {
     bool greeted, welcome;
 };
 
-static bool take_challenge(lc__watch *w, const lc__control_options *o, int count, const lc__frame *f)
+static bool take_challenge(lc__watch *w, const lc__control_args *o, int count, const lc__frame *f)
 {
     snprintf(w->doubt, sizeof w->doubt, "it sent an invalid message");
     if (f->kind != LC__FRAME_CHALLENGE || f->n != LC__CHALLENGE_BYTES) return false;
@@ -29,7 +29,7 @@ static bool take_challenge(lc__watch *w, const lc__control_options *o, int count
            lc__wire_put(&w->wire, LC__FRAME_WATCH, w->hello, sizeof w->hello, NULL, 0) && lc__wire_flush(&w->wire);
 }
 
-static bool take_answer(lc__watch *w, const lc__control_options *o, const lc__frame *f)
+static bool take_answer(lc__watch *w, const lc__control_args *o, const lc__frame *f)
 {
     const lc__proof_ask ask = lc__control_ask(LC__PROOF_COORDINATOR, w->asked, w->hello);
     if (f->kind == LC__FRAME_REFUSED) {
@@ -47,7 +47,7 @@ static bool take_answer(lc__watch *w, const lc__control_options *o, const lc__fr
 }
 
 /* Returns when the coordinator has accepted or refused; or neither, if it was about to leave. */
-static void introduce(lc__watch *w, const lc__control_options *o, int count, double until)
+static void introduce(lc__watch *w, const lc__control_args *o, int count, double until)
 {
     struct pollfd p = {.fd = w->wire.fd, .events = POLLIN};
     bool open = true;
@@ -63,7 +63,7 @@ static void introduce(lc__watch *w, const lc__control_options *o, int count, dou
     }
 }
 
-static lc_status try_to_open(lc__watch *w, const lc__control_options *o, const char *who, int count, double until)
+static lc_status try_to_open(lc__watch *w, const lc__control_args *o, const char *who, int count, double until)
 {
     int fd;
     LC_TRY(lc__control_reach(o, who, until, &fd));
@@ -82,7 +82,7 @@ static lc_status try_to_open(lc__watch *w, const lc__control_options *o, const c
     return LC_OK;
 }
 
-lc_status lc__watch_open(const lc__control_options *o, const char *who, int count, lc__watch **out)
+lc_status lc__watch_open(const lc__control_args *o, const char *who, int count, lc__watch **out)
 {
     double until = lc__seconds() + lc__control_default_times(&o->times).start;
     *out = NULL;

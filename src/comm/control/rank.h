@@ -9,7 +9,7 @@
 enum { LC__WATCHED = 8 };
 
 struct lc__control {
-    lc__control_options options;
+    lc__control_args options;
     char *address, *secret; /* copies, to which `options` points */
     char local[64];         /* the address of this host that leads to the coordinator */
     int wake;

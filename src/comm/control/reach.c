@@ -17,7 +17,7 @@ void lc__control_nap(double seconds)
 }
 
 /* Prints at intervals; by then this thread's error says what is wrong. */
-static void report(const lc__control_options *o, const char *who, double *word)
+static void report(const lc__control_args *o, const char *who, double *word)
 {
     char text[512];
     double now = lc__seconds();
@@ -28,7 +28,7 @@ static void report(const lc__control_options *o, const char *who, double *word)
 }
 
 /* Waits for the first message, or the end of the connection. */
-static lc_status await_word(const lc__control_options *o, const char *who, int fd, double until, double *word)
+static lc_status await_word(const lc__control_args *o, const char *who, int fd, double until, double *word)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     for (double now; (now = lc__seconds()) < until;) {
@@ -40,7 +40,7 @@ static lc_status await_word(const lc__control_options *o, const char *who, int f
     return lc_fail(LC_ERR_IO, "%s:%d accepted the connection but did not answer", o->address, o->port);
 }
 
-lc_status lc__control_reach(const lc__control_options *o, const char *who, double until, int *out)
+lc_status lc__control_reach(const lc__control_args *o, const char *who, double until, int *out)
 {
     double start = lc__control_default_times(&o->times).start, word = lc__seconds() + LC__SECONDS(LC__FIRST_WORD_MS);
     double pause = LC__RETRY / 50;

@@ -56,7 +56,7 @@ void lc__control_sender(const uint8_t hello[LC__HELLO_BYTES], char text[LC__SEND
     snprintf(text, LC__SENDER_TEXT, "host %s, process %llu", host, (unsigned long long)lc__get_u64(hello + 16));
 }
 
-bool lc__control_answer(const lc__control_options *o, lc__proof_role role, int count, const lc__frame *challenge,
+bool lc__control_answer(const lc__control_args *o, lc__proof_role role, int count, const lc__frame *challenge,
                         uint8_t hello[LC__HELLO_BYTES], char doubt[LC__DOUBT_TEXT])
 {
     uint8_t *nonce = hello + LC__HELLO_HEAD;

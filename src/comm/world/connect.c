@@ -155,7 +155,7 @@ static void find_address(lc__world *w, const identity *all)
 }
 
 /* On one host ranks meet over loopback; on several, any process with the address and the job's number could join. */
-static void warn_of_guests(const lc__world *w, const lc__world_options *o)
+static void warn_of_guests(const lc__world *w, const lc__world_args *o)
 {
     if (!w->guessable || w->rank != 0 || w->num_nodes < 2 || !o->say) return;
     o->say(o->ctx, "warning: LIGHTC_SECRET is not set: anyone who can reach these hosts and knows the job's number can "
@@ -180,7 +180,7 @@ bool lc__is_one_of(const char *name, const char *const *list)
     return *list;
 }
 
-static void warn_of_address(const lc__world *w, const lc__world_options *o)
+static void warn_of_address(const lc__world *w, const lc__world_args *o)
 {
     char text[600];
     snprintf(text, sizeof text, LC__EVERYWHERE, w->address);
@@ -195,7 +195,7 @@ static const char *watched_launcher(const lc__world *w)
     return lc__is_one_of(w->launcher, launchers) ? w->launcher : NULL;
 }
 
-static lc_status meet(lc__world *w, const lc__world_options *o)
+static lc_status meet(lc__world *w, const lc__world_args *o)
 {
     bool everywhere = false;
     if (w->rank == 0 && !w->hosted) {
@@ -205,17 +205,17 @@ static lc_status meet(lc__world *w, const lc__world_options *o)
         if (s < 0) return lc_fail_context(s, "rank 0 cannot coordinate the run");
         if (everywhere) warn_of_address(w, o);
     }
-    lc__control_options c = {.rank = w->rank,
-                             .size = w->size,
-                             .address = everywhere ? "127.0.0.1" : w->address, /* routers rarely loop back */
-                             .port = w->port,
-                             .secret = w->secret,
-                             .identity = w->identity,
-                             .times = o->times,
-                             .launcher = watched_launcher(w),
-                             .supervisor_reports = w->supervisor_reports || !w->hosted,
-                             .say = o->say,
-                             .ctx = o->ctx};
+    lc__control_args c = {.rank = w->rank,
+                          .size = w->size,
+                          .address = everywhere ? "127.0.0.1" : w->address, /* routers rarely loop back */
+                          .port = w->port,
+                          .secret = w->secret,
+                          .identity = w->identity,
+                          .times = o->times,
+                          .launcher = watched_launcher(w),
+                          .supervisor_reports = w->supervisor_reports || !w->hosted,
+                          .say = o->say,
+                          .ctx = o->ctx};
     if (w->coordinator) {
         lc__coordinator_on_end(w->coordinator, lc__world_show_end, NULL);
         lc__coordinator_on_stall(w->coordinator, lc__show_stall);
@@ -246,14 +246,14 @@ static lc_status check_run(void *control)
     return lc__control_explain(control, 0, LC_OK);
 }
 
-lc_status lc__world_security(const lc__world_options *o, lc__security *out)
+lc_status lc__world_security(const lc__world_args *o, lc__security *out)
 {
     const char *set = getenv("LIGHTC_COMM_SECURITY");
     return lc__security_find(o->security && *o->security ? o->security : set, out);
 }
 
 /* If memory cannot be shared, it fails on all ranks. Shared memory is not sealed: it does not leave the host. */
-static lc_status make_comm(lc__world *w, const char *backend, const identity *all, const lc__world_options *o)
+static lc_status make_comm(lc__world *w, const char *backend, const identity *all, const lc__world_args *o)
 {
     static const char *const over_mpi[] = {"mpi", "shm+mpi", NULL}, *const over_memory[] = {"shm", "shm+tcp", "shm+mpi",
                                                                                             "auto", NULL};
@@ -296,7 +296,7 @@ static lc_status explain(void *w, lc_status loss)
     return lc__world_explain(w, loss);
 }
 
-lc_status lc__world_connect(lc__world *w, const lc__world_options *o, const char *backend)
+lc_status lc__world_connect(lc__world *w, const lc__world_args *o, const char *backend)
 {
     lc_status status = LC_OK;
     lc__security security;

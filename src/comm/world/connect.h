@@ -5,9 +5,9 @@
 
 #include "comm/world/world.h"
 
-/* `backend`: as in lc__world_options, but not NULL. Collective. Call lc__world_disconnect afterwards, even if it
+/* `backend`: as in lc__world_args, but not NULL. Collective. Call lc__world_disconnect afterwards, even if it
  * failed. */
-lc_status lc__world_connect(lc__world *w, const lc__world_options *o, const char *backend) LC_MUST_USE;
+lc_status lc__world_connect(lc__world *w, const lc__world_args *o, const char *backend) LC_MUST_USE;
 void lc__world_disconnect(lc__world *w);
 
 /* `list` ends with NULL. */

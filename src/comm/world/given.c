@@ -70,17 +70,17 @@ static lc_status host(lc__world *w, const place *all, const lc__control_times *t
     return LC_OK;
 }
 
-static lc_status come(lc__world *w, const lc__world_options *o, const lc__control_times *times, const invitation *to)
+static lc_status come(lc__world *w, const lc__world_args *o, const lc__control_times *times, const invitation *to)
 {
-    lc__control_options c = {.rank = w->rank,
-                             .size = w->size,
-                             .address = to->address,
-                             .port = to->port,
-                             .secret = to->secret,
-                             .times = *times,
-                             .supervisor_reports = true,
-                             .say = o->say,
-                             .ctx = o->ctx};
+    lc__control_args c = {.rank = w->rank,
+                          .size = w->size,
+                          .address = to->address,
+                          .port = to->port,
+                          .secret = to->secret,
+                          .times = *times,
+                          .supervisor_reports = true,
+                          .say = o->say,
+                          .ctx = o->ctx};
     if (to->why_not[0]) return lc_fail(LC_ERR_PEER, "rank 0: %s", to->why_not);
     if (w->coordinator) c.times.silence = LC__FOREVER;
     return lc__control_open(&c, &w->control);
@@ -118,7 +118,7 @@ void lc__world_close_given(lc__world *w)
 }
 
 /* If ranks can reach each other only over the program's own communicator, they continue unwatched. */
-static lc_status connect(lc__world *w, const lc__world_options *o, const place *all)
+static lc_status connect(lc__world *w, const lc__world_args *o, const place *all)
 {
     char why[512];
     invitation to = {0};
@@ -143,7 +143,7 @@ static lc_status connect(lc__world *w, const lc__world_options *o, const place *
     return LC_OK;
 }
 
-lc_status lc__world_given(lc_comm *comm, const lc__world_options *o, lc__world **out)
+lc_status lc__world_given(lc_comm *comm, const lc__world_args *o, lc__world **out)
 {
     int n = lc_comm_size(comm);
     lc__security security;

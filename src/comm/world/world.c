@@ -75,7 +75,7 @@ static void give_up(const lc__world *w, lc_status status, const char *why)
         lc__control_fail_and_wait(w->control, why);
 }
 
-static lc_status join_first(lc__world *w, const lc__world_options *o, const char *backend)
+static lc_status join_first(lc__world *w, const lc__world_args *o, const char *backend)
 {
     int threads = w->threads; /* of an earlier join: this process is bound already */
     LC_TRY(lc__world_find(w));
@@ -98,9 +98,9 @@ static void leave(void)
     lc__world_leave(&this_process.world);
 }
 
-lc_status lc__world_join(const lc__world_options *options, lc__world **out)
+lc_status lc__world_join(const lc__world_args *options, lc__world **out)
 {
-    const lc__world_options standard = {0}, *o = options ? options : &standard;
+    const lc__world_args standard = {0}, *o = options ? options : &standard;
     const char *wanted = getenv("LIGHTC_COMM"), *standard_backend = wanted && *wanted ? wanted : "auto";
     const char *backend = o->backend && *o->backend ? o->backend : standard_backend;
     static const char *const backends[] = {"auto", "shm", "tcp", "mpi", "shm+tcp", "shm+mpi", NULL};
@@ -186,15 +186,15 @@ lc_status lc__world_pass_on(const lc__world *w, lc_status status)
 
 /* ---- the end of this process ---- */
 
-static lc__control_options options_of(const lc__world *w)
+static lc__control_args options_of(const lc__world *w)
 {
-    return (lc__control_options){.rank = w->rank,
-                                 .size = w->size,
-                                 .address = w->address,
-                                 .port = w->port,
-                                 .secret = w->secret,
-                                 .identity = w->identity,
-                                 .supervisor_reports = w->supervisor_reports};
+    return (lc__control_args){.rank = w->rank,
+                              .size = w->size,
+                              .address = w->address,
+                              .port = w->port,
+                              .secret = w->secret,
+                              .identity = w->identity,
+                              .supervisor_reports = w->supervisor_reports};
 }
 
 /* Before ranks have met, and after this one has left, only a launcher's coordinator is there to listen. */
@@ -202,7 +202,7 @@ static void report_unmet(const char *why)
 {
     lc__world w;
     if (lc__world_find(&w) < 0 || w.size == 1 || !w.hosted) return;
-    const lc__control_options o = options_of(&w);
+    const lc__control_args o = options_of(&w);
     lc__control_last_words(&o, why);
 }
 
@@ -243,7 +243,7 @@ void lc__world_trained(bool yes)
     pthread_mutex_unlock(&this_process.lock);
     /* A single rank has no control channel, but may have a launcher that would restart it. */
     if (!news || lc__world_find(&here) < 0 || here.size > 1 || !here.hosted) return;
-    const lc__control_options o = options_of(&here);
+    const lc__control_args o = options_of(&here);
     lc__control_last_terms(&o, terms);
 }
 
@@ -317,7 +317,7 @@ lc_status lc_comm_world(lc_comm **out)
     lc__world *w;
     *out = NULL;
     pthread_mutex_lock(&this_process.lock);
-    lc__world_options o = {.times = this_process.times, .say = lc__say};
+    lc__world_args o = {.times = this_process.times, .say = lc__say};
     int devices = this_process.devices;
     int64_t num_nodes = this_process.num_nodes;
     pthread_mutex_unlock(&this_process.lock);

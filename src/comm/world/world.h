@@ -50,21 +50,21 @@ int lc__world_batches(int size);
 /* The first host of a list as Slurm writes it: "node01" of "node[01-04,7],gpu". False: there is none. */
 bool lc__first_host(const char *list, char *out, size_t size);
 
-typedef struct lc__world_options {
+typedef struct lc__world_args {
     /* "shm", "tcp", "mpi", "shm+tcp", "shm+mpi", or "auto": shm if all ranks are on one host; else shm between ranks of
      * a host, and between hosts tcp, or mpi if mpirun started them and the network has RDMA. NULL: LIGHTC_COMM, else
      * auto. */
     const char *backend;
     const char *security;    /* of connections (comm_internal.h); NULL: LIGHTC_COMM_SECURITY, else none */
     lc__control_times times; /* 0: the default */
-    void (*say)(void *ctx, const char *text); /* see lc__control_options; may be NULL */
+    void (*say)(void *ctx, const char *text); /* see lc__control_args; may be NULL */
     void *ctx;
-} lc__world_options;
+} lc__world_args;
 
 /* The world of this process, connected: made by the first call, released by the last lc__world_leave, after which all
  * ranks may join again. Collective. The options (NULL: defaults) of the first call count; another backend in a later
  * one is an error. */
-lc_status lc__world_join(const lc__world_options *options, lc__world **out) LC_MUST_USE;
+lc_status lc__world_join(const lc__world_args *options, lc__world **out) LC_MUST_USE;
 void lc__world_leave(lc__world *w); /* NULL is fine */
 /* For lc_comm_world, which takes no options: the times (0: the default), and the numbers of ranks on a node (0: any)
  * and of nodes that were asked for. */
@@ -77,10 +77,10 @@ lc_status lc__world_refuse(lc__world *w, lc_status status) LC_MUST_USE;
 /* For a communicator of the program's own, whose ranks are then watched as those of a world are, but never ended.
  * Collective over it. *out is NULL if there is nothing to watch: one rank, no MPI, ranks that are watched already. Call
  * lc__world_leave before lc_comm_free. */
-lc_status lc__world_given(lc_comm *comm, const lc__world_options *options, lc__world **out) LC_MUST_USE;
+lc_status lc__world_given(lc_comm *comm, const lc__world_args *options, lc__world **out) LC_MUST_USE;
 
 /* Shared by world.c, connect.c and given.c. */
-lc_status lc__world_security(const lc__world_options *o, lc__security *out) LC_MUST_USE;
+lc_status lc__world_security(const lc__world_args *o, lc__security *out) LC_MUST_USE;
 #define LC__FOREVER 1e9
 void lc__world_add_given(lc__world *w);
 void lc__world_close_given(lc__world *w);

@@ -35,7 +35,7 @@ lc_status lc__ranks_model(lc_comm *comm, lc_module *m, bool sharding) LC_MUST_US
 lc_status lc__ranks_fill(lc_comm *comm, lc_module *m) LC_MUST_USE;
 
 lc_strategy_request lc__strategy_request(const lc_trainer_options *o);
-/* An error if the strategy does not support a request of the options: compressed gradients, or the size of a shard. */
+/* An error if the strategy does not support a request of the options: compressed gradients, or shard_size. */
 lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,
                             bool deterministic) LC_MUST_USE;
 

@@ -476,14 +476,14 @@ static lc_status await_node_0(supervisor *s)
     const lc__place *first = &s->children[0].place;
     if (s->plan->node <= 0) return LC_OK;
     snprintf(who, sizeof who, "node %d", s->plan->node);
-    return lc__watch_open(&(lc__control_options){.rank = first->rank,
-                                                 .size = s->size,
-                                                 .address = s->plan->address,
-                                                 .port = s->plan->port,
-                                                 .secret = s->key,
-                                                 .identity = identity(s),
-                                                 .times = s->plan->times,
-                                                 .say = lc__say},
+    return lc__watch_open(&(lc__control_args){.rank = first->rank,
+                                              .size = s->size,
+                                              .address = s->plan->address,
+                                              .port = s->plan->port,
+                                              .secret = s->key,
+                                              .identity = identity(s),
+                                              .times = s->plan->times,
+                                              .say = lc__say},
                           who, s->n, &s->watch);
 }
 

@@ -132,12 +132,12 @@ extern const lc_op lc__op_reduce_unit;
 /* in: a unit's gradients; waits for the slot, then COUNT elements from OFFSET on, a slice, are summed over the
  * replicas, in the same slot */
 extern const lc_op lc__op_reduce_slice;
-/* in: a unit's gradients, shard buffer; waits for the slot, then copies COUNT elements from OFFSET on from the first to
- * the second: (from OFFSET, in the shard buffer, count, whether to add) per parameter */
+/* in: a unit's gradients, slice buffer; waits for the slot, then copies COUNT elements from OFFSET on from the first to
+ * the second: (from OFFSET, in the slice buffer, count, whether to add) per parameter */
 extern const lc_op lc__op_take_slice;
 /* in: parameters; N * COUNT elements from OFFSET on are gathered from all ranks, with this rank's slice in place */
 extern const lc_op lc__op_gather_whole;
-/* in: shard buffer; out: N * COUNT elements, the slices at OFFSET of all ranks */
+/* in: slice buffer; out: N * COUNT elements, the slices at OFFSET of all ranks */
 extern const lc_op lc__op_gather_unit;
 /* in: the buffer concerned, if any; waits for the slot, or for all slots (-1) */
 extern const lc_op lc__op_wait;

@@ -6,7 +6,7 @@
 #include "engine/plan/plan_impl.h"
 #include "parallel/tree/tree.h"
 
-/* A buffer like a flat gradient buffer, or like a shard buffer. */
+/* A buffer like a flat gradient buffer, or like a slice buffer. */
 typedef struct lc__held {
     lc_tensor *whole;  /* NULL: not made yet */
     lc_tensor **range; /* by parameter; NULL: the parameter is gone */

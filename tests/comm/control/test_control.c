@@ -26,12 +26,12 @@ static lc_status hang(run *r, lc__control *c, int rank)
 static void report_end(run *r, lc__coordinator *c, int rank, const char *how, bool elsewhere)
 {
     if (elsewhere)
-        report_rank_ended(&(lc__control_options){.rank = rank,
-                                                 .size = r->size,
-                                                 .address = "127.0.0.1",
-                                                 .port = r->port,
-                                                 .secret = SECRET,
-                                                 .identity = IDENTITY},
+        report_rank_ended(&(lc__control_args){.rank = rank,
+                                              .size = r->size,
+                                              .address = "127.0.0.1",
+                                              .port = r->port,
+                                              .secret = SECRET,
+                                              .identity = IDENTITY},
                           how);
     else
         lc__coordinator_rank_ended(c, rank, how);

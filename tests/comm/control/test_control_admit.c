@@ -154,7 +154,7 @@ TEST(repeated_messages_are_of_no_use)
     lc__coordinator *c = run_coordinate(r);
     tap_start(&t, atomic_load(&r->port));
     lc__control *right = NULL;
-    lc__control_options o = {.rank = 1, .size = 2, .address = "127.0.0.1", .port = t.port, .secret = SECRET};
+    lc__control_args o = {.rank = 1, .size = 2, .address = "127.0.0.1", .port = t.port, .secret = SECRET};
     char all[2];
     CHECK_OK(lc__control_open(&o, &right));
     /* the same bytes again */
@@ -189,9 +189,9 @@ TEST(another_secret_is_turned_away)
     /* and does no harm: the right one can join */
     lc__control *right = NULL;
     char all[8];
-    lc__control_options o = {
+    lc__control_args o = {
         .rank = 1, .size = 2, .address = "127.0.0.1", .port = atomic_load(&r->port), .secret = SECRET};
-    lc__control_options twice = o, other = o;
+    lc__control_args twice = o, other = o;
     CHECK_OK(lc__control_open(&o, &right));
     CHECK_STATUS(lc__control_open(&twice, &(lc__control *){NULL}), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "rank 1 has already joined (host ");
@@ -335,7 +335,7 @@ static uint64_t identity_here(void)
     lc__put_u32(bytes, LC__CONTROL_VERSION);
     lc__put_u32(bytes + 4, lc__proof_reveals());
     const lc__frame challenge = {LC__FRAME_CHALLENGE, bytes, sizeof bytes};
-    const lc__control_options o = {.rank = 0, .size = 2, .secret = SECRET};
+    const lc__control_args o = {.rank = 0, .size = 2, .secret = SECRET};
     if (!lc__control_answer(&o, LC__PROOF_RANK, 1, &challenge, hello, doubt)) TEST_FAIL("%s", doubt);
     return lc__get_u64(hello + 24);
 }
@@ -449,12 +449,12 @@ TEST(a_rank_believes_no_impostor)
         lc__control *c = NULL;
         CHECK_OK(lc__socket_listen(NULL, &i.port, &i.listener));
         CHECK(pthread_create(&thread, NULL, pretend, &i) == 0);
-        lc__control_options o = {.rank = 1,
-                                 .size = 2,
-                                 .address = "127.0.0.1",
-                                 .port = i.port,
-                                 .secret = SECRET,
-                                 .times = {.start = t ? 20 : 1}};
+        lc__control_args o = {.rank = 1,
+                              .size = 2,
+                              .address = "127.0.0.1",
+                              .port = i.port,
+                              .secret = SECRET,
+                              .times = {.start = t ? 20 : 1}};
         double begun = lc__seconds();
         lc_status s = lc__control_open(&o, &c);
         char why[1024];

@@ -198,7 +198,7 @@ TEST(nothing_is_left)
         int port = 0;
         char local[64];
         CHECK_OK(lc__coordinator_start(NULL, &port, 1, SECRET, NULL, &coordinator));
-        lc__control_options o = {.size = 1, .address = "127.0.0.1", .port = port, .secret = SECRET};
+        lc__control_args o = {.size = 1, .address = "127.0.0.1", .port = port, .secret = SECRET};
         CHECK_OK(lc__control_open(&o, &c));
         lc__control_local_address(c, local, sizeof local);
         CHECK_STR(local, "127.0.0.1");

@@ -95,7 +95,7 @@ TEST(a_rank_with_another_size_ends_the_start)
     run_fork(r, 0);
     lc__coordinator *c = run_coordinate(r);
     while (!lc__coordinator_has_met(c, 0)) nap(0.01);
-    lc__control_options o = {
+    lc__control_args o = {
         .rank = 2, .size = 4, .address = "127.0.0.1", .port = r->port, .secret = SECRET, .times = r->times};
     CHECK_STATUS(lc__control_open(&o, &none), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "refused rank 2: the run has 3 ranks, but this is rank 2 of 4; start all ");
@@ -131,7 +131,7 @@ TEST(a_coordinator_that_is_not_there_is_named)
     lc__control *c = NULL;
     CHECK_OK(lc__socket_listen(NULL, &port, &fd));
     close(fd);
-    lc__control_options o = {
+    lc__control_args o = {
         .rank = 1, .size = 2, .address = "127.0.0.1", .port = port, .secret = SECRET, .times = {.start = 0.3}};
     CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_IO);
     CHECK_CONTAINS(lc_error_message(), "rank 1 did not reach the coordinator of the run within 0.3 s");
@@ -156,14 +156,14 @@ TEST(a_listener_that_is_no_coordinator_is_named)
     char said[512] = "";
     lc__control *c = NULL;
     CHECK_OK(lc__socket_listen(NULL, &port, &fd));
-    lc__control_options o = {.rank = 1,
-                             .size = 2,
-                             .address = "127.0.0.1",
-                             .port = port,
-                             .secret = SECRET,
-                             .times = {.start = 2.4},
-                             .say = note,
-                             .ctx = said};
+    lc__control_args o = {.rank = 1,
+                          .size = 2,
+                          .address = "127.0.0.1",
+                          .port = port,
+                          .secret = SECRET,
+                          .times = {.start = 2.4},
+                          .say = note,
+                          .ctx = said};
     double begun = lc__seconds();
     CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_IO);
     CHECK(lc__seconds() - begun < 2.4 + patience(0.5));

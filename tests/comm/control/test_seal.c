@@ -216,12 +216,12 @@ static void *be_one(void *arg)
 {
     one_rank *r = arg;
     char all[2 * 100], mine[100] = "";
-    const lc__control_options o = {.rank = r->rank,
-                                   .size = 2,
-                                   .address = "127.0.0.1",
-                                   .port = r->port,
-                                   .secret = SECRET,
-                                   .times = {.heartbeat = 0.02}};
+    const lc__control_args o = {.rank = r->rank,
+                                .size = 2,
+                                .address = "127.0.0.1",
+                                .port = r->port,
+                                .secret = SECRET,
+                                .times = {.heartbeat = 0.02}};
     lc_status s = lc__control_open(&o, &r->control);
     for (int i = 0; i < 40 && s >= 0; i++) {
         lc__control_progress(r->control, i, "on its way");
