@@ -3,9 +3,10 @@
  * what include/lightc/backend.h says.
  *
  * math_rows.c and nn_rows.c run the rows of rows_math.h and rows_nn.h, in other types and sizes too (form.c), and
- * networks.c trains networks, all on the host with reference kernels. step.c passes every call that they make to
- * check_call (calls.c), which asks the backend for kernels and runs each of them on copies of the operands (values.c)
- * in several layouts (layouts.c), and also as mixed precision stores them (stored.c). queue.c checks the rest. */
+ * networks.c trains networks, others.c calls what is left, all on the host with reference kernels. step.c passes every
+ * call that they make to check_call (calls.c), which asks the backend for kernels and runs each of them on copies of
+ * the operands (values.c) in several layouts (layouts.c), and also as mixed precision stores them (stored.c). queue.c
+ * checks the rest. */
 #ifndef LC_CHECK_CHECK_H
 #define LC_CHECK_CHECK_H
 
@@ -44,10 +45,11 @@ void report(check *c, const lc_call *call, const char *format, ...) __attribute_
 /* Whether it is the first time. */
 bool is_new(check *c, uint64_t hash);
 
-/* ---- math_rows.c, nn_rows.c, networks.c: LC_OK unless the check itself fails ---- */
+/* ---- math_rows.c, nn_rows.c, networks.c, others.c: LC_OK unless the check itself fails ---- */
 lc_status check_math_rows(check *c) LC_MUST_USE;
 lc_status check_nn_rows(check *c) LC_MUST_USE;
 lc_status check_networks(check *c) LC_MUST_USE;
+lc_status check_others(check *c) LC_MUST_USE;
 
 /* ---- step.c ---- */
 /* Plans what was recorded on the host, and checks its calls one after the other. The step then has run. Its tensors are

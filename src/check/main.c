@@ -3,6 +3,8 @@
 #include "check/check.h"
 #include "base/grow.h"
 #include "base/str.h"
+#include "builtin.h"
+#include "parallel/tree/tree.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -83,17 +85,30 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const result *)a)->op->name, ((const result *)b)->op->name);
 }
 
+/* Adds rows for operators that the check has not called, except what a backend does not compute: views, macros, what
+ * ranks do together, and sums of chunks, which are made of trees of ranks. */
+static void list_all(check *c)
+{
+    for (const lc_op *const *const *list = lc__builtin->operators; *list; list++)
+        for (const lc_op *const *op = *list; *op; op++) {
+            bool computed = !((*op)->flags & (LC_OP_VIEW | LC_OP_HOST)) && !lc__is_macro(*op);
+            if (computed && *op != &lc__op_combine && (*op)->kernel) (void)result_of(c, *op);
+        }
+}
+
 static void show_results(check *c)
 {
+    list_all(c);
     if (c->n_results) qsort(c->results, (size_t)c->n_results, sizeof *c->results, by_name);
     printf("\n%-32s %10s %10s %10s %10s\n", "operator", "calls", "low", "no kernel", "failures");
     for (int i = 0; i < c->n_results; i++) {
         const result *r = &c->results[i];
         printf("%-32s %10lld %10lld %10lld %10d%s\n", r->op->name, (long long)r->calls, (long long)r->low,
                (long long)r->refused, r->failures,
-               r->failures ? "  FAILED"
-               : r->calls  ? ""
-                           : "  not there");
+               r->failures  ? "  FAILED"
+               : r->calls   ? ""
+               : r->refused ? "  not there"
+                            : "  not checked");
     }
 }
 
@@ -104,7 +119,8 @@ static lc_status check_kernels(check *c)
     LC_TRY(memory_new(c->on, &c->memory));
     LC_TRY(check_math_rows(c));
     LC_TRY(check_nn_rows(c));
-    return check_networks(c);
+    LC_TRY(check_networks(c));
+    return check_others(c);
 }
 
 static lc_status run(check *c, const char *name)

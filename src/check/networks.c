@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Trainings of small networks: operators that only a plan contains, sums of gradients, clipping, updates. */
 #include "check/check.h"
+#include "module/tensors.h"
 
 enum { BATCH = 3, CLASSES = 5, SIDE = 10, WORDS = 11 };
 
+/* One network has pooling and dropout. In the other, gelu, and batch norm with relu, come right before a convolution,
+ * whose backward pass needs their results: they are computed again. */
+typedef enum kind { WITH_POOLING, WITH_STRIDE } kind;
+
 typedef struct net {
     lc_module base;
+    kind kind;
     lc_embedding words;
-    lc_conv2d conv;
+    lc_conv2d conv, again;
     lc_batch_norm2d norm;
     lc_layer_norm rows;
     lc_linear hidden, out;
@@ -19,7 +25,8 @@ static lc_status make(net *n)
 {
     lc_module_init(&n->base, &net_ops, 3);
     lc_embedding_init(&n->words, n, "words", WORDS, SIDE);
-    lc_conv2d_init(&n->conv, n, "conv", 2, 4, 3, .padding = 1);
+    lc_conv2d_init(&n->conv, n, "conv", 2, 4, 3, .padding = 1, .stride = n->kind == WITH_STRIDE ? 2 : 1);
+    if (n->kind == WITH_STRIDE) lc_conv2d_init(&n->again, n, "again", 4, 4, 3, .padding = 1);
     lc_batch_norm2d_init(&n->norm, n, "norm", 4);
     lc_layer_norm_init(&n->rows, n, "rows", 4 * SIDE / 2 * SIDE / 2);
     lc_linear_init(&n->hidden, n, "hidden", 4 * SIDE / 2 * SIDE / 2, 16);
@@ -32,8 +39,11 @@ static lc_tensor *loss_of(net *n, lc_tensor *x, lc_tensor *ids, lc_tensor *label
 {
     lc_tensor *text = lc_reshape(lc_embedding_forward(&n->words, ids), BATCH, 1, SIDE, SIDE);
     lc_tensor *h = lc_conv2d_forward(&n->conv, lc_add(x, text));
-    h = lc_max_pool2d(lc_relu(lc_batch_norm2d_forward(&n->norm, h)), 2);
-    h = lc_dropout(lc_gelu(lc_linear_forward(&n->hidden, lc_layer_norm_forward(&n->rows, lc_flatten(h, 1)))), 0.2);
+    if (n->kind == WITH_STRIDE) h = lc_conv2d_forward(&n->again, lc_gelu(h));
+    h = lc_relu(lc_batch_norm2d_forward(&n->norm, h));
+    h = n->kind == WITH_POOLING ? lc_max_pool2d(h, 2) : lc_conv2d_forward(&n->again, h);
+    h = lc_gelu(lc_linear_forward(&n->hidden, lc_layer_norm_forward(&n->rows, lc_flatten(h, 1))));
+    if (n->kind == WITH_POOLING) h = lc_dropout(h, 0.2);
     return lc_cross_entropy(lc_linear_forward(&n->out, h), label);
 }
 
@@ -121,16 +131,18 @@ static lc_status train(check *c, lc_graph *g, net *n, lc_optimizer *opt, const b
     return LC_OK;
 }
 
-static lc_status check_network(check *c, int which, bool plan, bool *exists)
+/* stored: the type of parameters and values; 0: f32 */
+static lc_status check_network(check *c, kind with, int which, bool plan, lc_dtype stored, bool *exists)
 {
-    net n = {0};
+    net n = {.kind = with};
     batch b = {0};
     lc_graph *g = NULL;
     lc_status status = make(&n);
+    if (status >= 0 && stored) status = lc__module_store(&n.base, stored);
     lc_module_train(&n.base, true);
     lc_optimizer *opt = optimizer(&n, which);
     *exists = opt != NULL;
-    if (status >= 0 && opt) status = lc_graph_new(&g, .threads = 1, .seed = 5, .device = "cpu");
+    if (status >= 0 && opt) status = lc_graph_new(&g, .threads = 1, .seed = 5, .device = "cpu", .storage = stored);
     if (status >= 0 && g) {
         g->reference_only = true;
         g->plan_off = !plan;
@@ -146,8 +158,12 @@ static lc_status check_network(check *c, int which, bool plan, bool *exists)
 
 lc_status check_networks(check *c)
 {
+    static const lc_dtype types[] = {LC_F64, LC_BF16, LC_F16};
     bool exists = true;
     for (int which = 0; exists; which++)
-        for (int plan = 0; plan < 2; plan++) LC_TRY(check_network(c, which, plan, &exists));
+        for (int plan = 0; plan < 2; plan++) LC_TRY(check_network(c, WITH_POOLING, which, plan, 0, &exists));
+    LC_TRY(check_network(c, WITH_STRIDE, 0, true, 0, &exists));
+    for (int i = 0; i < 3; i++, exists = true)
+        for (int which = 0; exists; which++) LC_TRY(check_network(c, WITH_POOLING, which, true, types[i], &exists));
     return LC_OK;
 }

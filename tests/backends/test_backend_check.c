@@ -27,6 +27,7 @@ TEST(a_good_backend)
     check_says("\nbatch_norm_relu_pool_backward  ");
     check_says("\naccumulate_grad  ");
     check_says("\nclip_coefficient  ");
+    CHECK(!strstr(said, "not checked")); /* every operator was called */
 }
 
 /* How many calls of f32 were checked whose operands are stored in 16 bits. */
