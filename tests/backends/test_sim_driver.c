@@ -134,6 +134,18 @@ static int host_register(world *w)
 {
     return drv->host_register(w->context, w->plain, BLOCK);
 }
+static int give_back(world *w)
+{
+    return drv->free(w->context, w->memory, BLOCK);
+}
+static int give_addresses_back(world *w)
+{
+    return drv->address_free(w->context, w->reserved, BLOCK);
+}
+static int host_free(world *w)
+{
+    return drv->host_free(w->context, w->pinned, BLOCK);
+}
 static int synchronize(world *w)
 {
     return drv->stream_synchronize(w->context, w->stream);
@@ -177,6 +189,9 @@ TEST(what_a_capture_refuses)
         {unmap, "memory is unmapped while a program is captured"},
         {host_alloc, "host memory is allocated while a program is captured"},
         {host_register, "host memory is registered while a program is captured"},
+        {give_back, "memory is freed while a program is captured"},
+        {give_addresses_back, "addresses are freed while a program is captured"},
+        {host_free, "host memory is freed while a program is captured"},
         {synchronize, "the host waits while a program is captured"},
         {wait_for_event, "the host waits while a program is captured"},
         {query, "an event is asked for while a program is captured"},
@@ -257,8 +272,8 @@ static void run_times(const lc_call *c)
 static const lc_kernel times = {.name = "times", .run = run_times};
 static const lc_op times_op = {.name = "times", .n_out = 1, .kernel = &times};
 
-/* The numbers of a call are in `memory`, from byte 4096 on. */
-static int launch(world *w, void *in, void *out, void *numbers, const int64_t *ints)
+/* The numbers of a call are in `memory`, from byte 4096 on. scratch: NULL, or as many bytes as a number has. */
+static int launch_with(world *w, void *in, void *out, void *numbers, const int64_t *ints, void *scratch)
 {
     const unsigned one[3] = {1, 1, 1};
     lc_view views[] = {{.data = in, .dtype = LC_F32, .ndim = 0}, {.data = out, .dtype = LC_F32, .ndim = 0}};
@@ -271,9 +286,19 @@ static int launch(world *w, void *in, void *out, void *numbers, const int64_t *i
                     .out = views + 1,
                     .ints = ints,
                     .floats = numbers,
-                    .rng = numbers};
+                    .rng = numbers,
+                    .scratch = scratch,
+                    .scratch_bytes = scratch ? sizeof(float) : 0};
     void *parameters[] = {&call};
     return drv->launch(w->context, &times, one, one, 0, w->stream, parameters);
+}
+static int launch(world *w, void *in, void *out, void *numbers, const int64_t *ints)
+{
+    return launch_with(w, in, out, numbers, ints, NULL);
+}
+static int launch_with_scratch_of_the_host(world *w)
+{
+    return launch_with(w, w->memory, w->more, w->memory + 4096, (int64_t[]){2}, w->pinned);
 }
 static int launch_with_input_of_the_host(world *w)
 {
@@ -299,6 +324,7 @@ TEST(what_launches_refuse)
         {launch_with_input_of_another_device, "input 0 of times is not in the device's memory"},
         {launch_with_result_of_another_device, "result 0 of times is not in the device's memory"},
         {launch_with_numbers_of_the_host, "the numbers of times are not in the device's memory"},
+        {launch_with_scratch_of_the_host, "the scratch memory of times is not in the device's memory"},
     };
     check_misuses(list, sizeof list / sizeof *list, false);
 }
@@ -319,6 +345,32 @@ static bool launch_captured(world *w)
     error = drv->graph_launch(w->context, program, w->stream) || drv->stream_synchronize(w->context, w->stream);
     error = error || drv->copy(w->context, &got, w->more, sizeof got);
     return !error && got == 6;
+}
+
+static bool start_failing(world *w)
+{
+    void *program;
+    sim_device *d = w->context;
+    int error = drv->capture_begin(w->context, w->stream);
+    error = error || launch(w, w->memory, w->more, w->memory + 4096, (int64_t[]){2});
+    error = error || drv->capture_end(w->context, w->stream, &program);
+    d->fail_launch = 1;
+    return !error && drv->graph_launch(w->context, program, w->stream) &&
+           strstr(drv->error_text(w->context, 1), "the start of a program fails, as asked for");
+}
+
+static bool host_memory_failing(world *w)
+{
+    sim_device *d = w->context;
+    d->fail_alloc = 1;
+    return drv->host_alloc(w->context, &w->taken, BLOCK) &&
+           strstr(drv->error_text(w->context, 1), "out of memory, as asked for");
+}
+
+TEST(starts_of_programs_and_host_memory_fail_when_asked)
+{
+    CHECK_EQ(run(start_failing), 0);
+    CHECK_EQ(run(host_memory_failing), 0);
 }
 
 TEST(a_program_keeps_the_integers_of_its_calls)

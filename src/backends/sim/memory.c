@@ -142,6 +142,13 @@ static int enter(sim_device *d, const char *what)
     return *d->error != 0;
 }
 
+/* Enters to free something, which also a device that has failed does. */
+static int enter_free(sim_device *d, const char *what)
+{
+    pthread_mutex_lock(&d->lock);
+    return d->into ? sim_fail(d, "sim:%d: %s while a program is captured", d->index, what) : 0;
+}
+
 static int leave(sim_device *d, int error)
 {
     pthread_mutex_unlock(&d->lock);
@@ -215,8 +222,8 @@ static int give_back(sim_device *d, void *at, size_t bytes)
 int sim_address_free(void *context, void *at, size_t bytes)
 {
     sim_device *d = context;
-    pthread_mutex_lock(&d->lock);
-    return leave(d, give_back(d, at, bytes));
+    int error = enter_free(d, "addresses are freed");
+    return leave(d, error ? error : give_back(d, at, bytes));
 }
 
 int sim_alloc(void *context, void **at, size_t bytes)
@@ -236,9 +243,9 @@ int sim_alloc(void *context, void **at, size_t bytes)
 int sim_free(void *context, void *at, size_t bytes)
 {
     sim_device *d = context;
-    pthread_mutex_lock(&d->lock);
-    sim_run_all(d);
-    return leave(d, give_back(d, at, pages(bytes)));
+    int error = enter_free(d, "memory is freed");
+    if (!error) sim_run_all(d);
+    return leave(d, error ? error : give_back(d, at, pages(bytes)));
 }
 
 int sim_memory_info(void *context, size_t *available)
@@ -276,6 +283,7 @@ int sim_host_alloc(void *context, void **at, size_t bytes)
 {
     sim_device *d = context;
     int error = enter(d, "host memory is allocated");
+    if (!error && sim_fails_now(&d->fail_alloc)) error = sim_fail(d, "sim:%d: out of memory, as asked for", d->index);
     *at = error ? NULL : aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (!error && !*at) error = sim_fail(d, "out of memory");
     if (!error) error = pin(d, (sim_block){.at = *at, .bytes = bytes});
@@ -286,13 +294,13 @@ int sim_host_alloc(void *context, void **at, size_t bytes)
 int sim_host_free(void *context, void *at, size_t bytes)
 {
     sim_device *d = context;
-    pthread_mutex_lock(&d->lock);
-    if (unpin(d, at, false)) {
+    int error = enter_free(d, "host memory is freed");
+    if (!error && unpin(d, at, false)) {
         volatile unsigned char *byte = at; /* a compiler leaves out what is written before free */
         for (size_t i = 0; i < bytes; i++) byte[i] = LC_SIM_POISON;
         free(at);
     }
-    return leave(d, 0);
+    return leave(d, error);
 }
 
 int sim_host_register(void *context, void *at, size_t bytes)

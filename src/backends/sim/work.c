@@ -225,6 +225,8 @@ static int check_operands(sim_device *d, const lc_call *c)
         return sim_fail(d, "sim:%d: %s %d of %s is not in the device's memory", d->index,
                         i < c->n_in ? "input" : "result", i < c->n_in ? i : i - c->n_in, c->op->name);
     }
+    if (c->scratch_bytes && !sim_is_device(d, c->scratch, c->scratch_bytes))
+        return sim_fail(d, "sim:%d: the scratch memory of %s is not in the device's memory", d->index, c->op->name);
     bool state = sim_is_device(d, c->floats, 0) && sim_is_device(d, c->rng, 0);
     return state ? 0 : sim_fail(d, "sim:%d: the numbers of %s are not in the device's memory", d->index, c->op->name);
 }
@@ -394,6 +396,8 @@ static int graph_launch(void *context, void *program, void *stream)
 {
     sim_device *d = context;
     int error = enter_stream(stream);
+    if (!error && sim_fails_now(&d->fail_launch))
+        error = sim_fail(d, "sim:%d: the start of a program fails, as asked for", d->index);
     sim_work *w = error ? NULL : new_work(d, GRAPH, 0);
     if (!w) return leave(d, 1);
     w->graph = ((const sim_work *)program)->graph;
