@@ -24,7 +24,7 @@ lightc_test_on_sim(sim "LIGHTC_SIM=lazy" engine fuse storage_types laws anomaly 
   bad_index ops_edges ops_math ops_nn trainer_order trainer_optim trainer_resume callbacks checkpoint log_hooks metrics
   hooks log_metric trainer_loggers hook_errors save_errors resume_everything callbacks_resume
   ddp partial_gradients under_way compression collectives gather sync_batch_norm sharded_gradients slices
-  data_parallel transform_batch split late_values sync deterministic deterministic_windows deterministic_resume)
+  data_parallel transform_batch split late_values fabric tuner mixed_run sync deterministic deterministic_windows deterministic_resume)
 # No operator has a kernel there: each runs on the host.
 lightc_test_on_sim(fallback "LIGHTC_SIM=lazy;LIGHTC_SIM_WITHOUT=all;LIGHTC_HOST_FALLBACK=1" engine anomaly writes optim_updates nn
   ops_cases ops_nn)

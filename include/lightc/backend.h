@@ -36,7 +36,8 @@ typedef struct lc_backend_ops {
     void (*arena_release)(void *device, void *base, size_t reserved);
     /* Zero-filled, 256-byte aligned storage. */
     lc_status (*alloc)(void *device, size_t bytes, void **out);
-    /* The same for storage that may never be used whole: it may be larger than the machine's memory. */
+    /* The same for storage that may never be used whole. On a host it may be larger than the machine's memory; a device
+     * may take all of it at once, and fail. */
     lc_status (*reserve)(void *device, size_t bytes, void **out);
     /* Waits until the device no longer uses the storage. */
     void (*free)(void *device, void *data, size_t bytes);

@@ -56,7 +56,9 @@ lc_status lc__choose_kernel(const lc_build *b, lc_call *call)
     LC_TRY(find_kernel(b, call));
     if (!call->kernel) LC_TRY(fall_back(b->g, call));
     if (call->kernel) return lc__reserved_check(call->kernel->reserved, "lc_kernel");
-    return lc_fail(LC_ERR_UNSUPPORTED, "there is no kernel for %s on %s", type_name(call), b->g->on->ops->name);
+    char device[LC__DEVICE_NAME];
+    return lc_fail(LC_ERR_UNSUPPORTED, "there is no kernel for %s on %s", type_name(call),
+                   lc__device_name(b->g->on, device));
 }
 
 lc_call lc__call_of(const lc_ir_node *n, lc_view *views)
