@@ -65,32 +65,42 @@ static void scale(lc_tensor *const *numbers)
     }
 }
 
+typedef struct operands {
+    lc_tensor *x, *keys, *numbers[3];
+} operands;
+
+static lc_status make_operands(operands *o)
+{
+    LC_TRY(new_tensor(LC_F32, 4, &o->x));
+    LC_TRY(new_tensor(LC_I64, 1, &o->keys));
+    for (int i = 0; i < 3; i++) {
+        LC_TRY(lc_tensor_new(LC_F32, 0, NULL, &o->numbers[i]));
+        LC_TRY(lc_tensor_write(o->numbers[i], &(float){1}, sizeof(float)));
+    }
+    return LC_OK;
+}
+
+static lc_status run(check *c, lc_graph *g, const operands *o)
+{
+    g->reference_only = true;
+    LC_TRY(lc_step_begin(g, 0, 0));
+    make_numbers(o->x, o->keys);
+    LC_TRY(transform(o->x, o->keys));
+    scale(o->numbers);
+    LC_TRY(lc_step_status(g));
+    LC_TRY(check_step(c, g));
+    return lc_step_end(g);
+}
+
 lc_status check_others(check *c)
 {
+    operands o = {0};
     lc_graph *g = NULL;
-    lc_tensor *x = NULL, *keys = NULL, *numbers[3] = {NULL};
     lc_status status = lc_graph_new(&g, .threads = 1, .seed = 5, .device = "cpu");
-    if (status >= 0) status = new_tensor(LC_F32, 4, &x);
-    if (status >= 0) status = new_tensor(LC_I64, 1, &keys);
-    for (int i = 0; i < 3 && status >= 0; i++) {
-        status = lc_tensor_new(LC_F32, 0, NULL, &numbers[i]);
-        if (status >= 0) status = lc_tensor_write(numbers[i], &(float){1}, sizeof(float));
-    }
-    if (status >= 0) {
-        g->reference_only = true;
-        status = lc_step_begin(g, 0, 0);
-    }
-    if (status >= 0) {
-        make_numbers(x, keys);
-        status = transform(x, keys);
-        scale(numbers);
-        if (status >= 0) status = lc_step_status(g);
-        if (status >= 0) status = check_step(c, g);
-        lc_status ended = lc_step_end(g);
-        if (status >= 0) status = ended;
-    }
-    for (int i = 0; i < 3; i++) lc_tensor_unref(numbers[i]);
-    lc_tensor_unref(x), lc_tensor_unref(keys);
+    if (status >= 0) status = make_operands(&o);
+    if (status >= 0 && g) status = run(c, g, &o);
+    for (int i = 0; i < 3; i++) lc_tensor_unref(o.numbers[i]);
+    lc_tensor_unref(o.x), lc_tensor_unref(o.keys);
     lc_graph_free(g);
     return status;
 }
