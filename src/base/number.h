@@ -6,6 +6,9 @@
 #include <lightc/tensor.h>
 #include "base/half.h"
 
+#include <float.h>
+#include <math.h>
+
 static inline double lc__load_number(const void *p, lc_dtype dtype)
 {
     switch (dtype) {
@@ -29,6 +32,28 @@ static inline double lc__load_number(const void *p, lc_dtype dtype)
         break;
     }
     return 0;
+}
+
+/* Whether a number of that type can be made of x, as PyTorch fills tensors: integers drop fractions, floats take
+ * infinities and NaN, and bool takes anything. */
+static inline bool lc__number_fits(double x, lc_dtype dtype)
+{
+    switch (dtype) {
+    case LC_F32:
+        return !isfinite(x) || fabs(x) <= (double)FLT_MAX;
+    case LC_F16:
+        return !isfinite(x) || fabs(x) <= 65504;
+    case LC_BF16:
+        return !isfinite(x) || fabs(x) <= 0x1.fep127;
+    case LC_I64:
+        return fabs(x) < 0x1p63 || x == -0x1p63;
+    case LC_I32:
+        return x > -0x1p31 - 1 && x < 0x1p31;
+    case LC_U8:
+        return x >= 0 && x < 256;
+    default:
+        return true;
+    }
 }
 
 /* The nearest representable: integers take the nearest bound, and 0 for NaN. */

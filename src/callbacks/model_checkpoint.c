@@ -412,7 +412,7 @@ static lc_status trigger(model_checkpoint *c, lc_trainer *t)
     return s;
 }
 
-/* What is kept by its rank needs the metric; `last` alone does not. */
+/* Checkpoints that are kept for their score need the metric; `last` alone does not. */
 static bool ranks_by_metric(const model_checkpoint *c)
 {
     return c->monitor && c->k != 0;

@@ -16,10 +16,10 @@ typedef struct lc__shadow {
     size_t scratch_bytes;
 } lc__shadow;
 
-/* What becomes of persistent buffers: nothing, or an update copies or averages them. */
+/* Persistent buffers have no copies, or an update copies them, or it averages them. */
 typedef enum lc__shadow_buffers { LC__NO_BUFFERS, LC__COPY_BUFFERS, LC__AVERAGE_BUFFERS } lc__shadow_buffers;
 
-/* Copies the current values of parameters, and of buffers that it has. */
+/* Copies the current values of parameters, and of buffers unless it has none. */
 lc_status lc__shadow_new(lc_module *m, lc__shadow_buffers buffers, lc__shadow *out) LC_MUST_USE;
 void lc__shadow_free(lc__shadow *s);
 /* copy += weight * (tensor - copy), on the trainer's graph: in the open step, or in a separate one. Integers are

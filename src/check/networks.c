@@ -7,7 +7,7 @@ enum { BATCH = 3, CLASSES = 5, SIDE = 10, WORDS = 11 };
 
 /* One network has pooling and dropout. In the other, gelu, and batch norm with relu, come right before a convolution,
  * whose backward pass needs their results: they are computed again. */
-typedef enum kind { WITH_POOLING, WITH_STRIDE } kind;
+typedef enum kind { POOLED, COMPUTED_AGAIN } kind;
 
 typedef struct net {
     lc_module base;
@@ -25,8 +25,8 @@ static lc_status make(net *n)
 {
     lc_module_init(&n->base, &net_ops, 3);
     lc_embedding_init(&n->words, n, "words", WORDS, SIDE);
-    lc_conv2d_init(&n->conv, n, "conv", 2, 4, 3, .padding = 1, .stride = n->kind == WITH_STRIDE ? 2 : 1);
-    if (n->kind == WITH_STRIDE) lc_conv2d_init(&n->again, n, "again", 4, 4, 3, .padding = 1);
+    lc_conv2d_init(&n->conv, n, "conv", 2, 4, 3, .padding = 1, .stride = n->kind == COMPUTED_AGAIN ? 2 : 1);
+    if (n->kind == COMPUTED_AGAIN) lc_conv2d_init(&n->again, n, "again", 4, 4, 3, .padding = 1);
     lc_batch_norm2d_init(&n->norm, n, "norm", 4);
     lc_layer_norm_init(&n->rows, n, "rows", 4 * SIDE / 2 * SIDE / 2);
     lc_linear_init(&n->hidden, n, "hidden", 4 * SIDE / 2 * SIDE / 2, 16);
@@ -39,11 +39,11 @@ static lc_tensor *loss_of(net *n, lc_tensor *x, lc_tensor *ids, lc_tensor *label
 {
     lc_tensor *text = lc_reshape(lc_embedding_forward(&n->words, ids), BATCH, 1, SIDE, SIDE);
     lc_tensor *h = lc_conv2d_forward(&n->conv, lc_add(x, text));
-    if (n->kind == WITH_STRIDE) h = lc_conv2d_forward(&n->again, lc_gelu(h));
+    if (n->kind == COMPUTED_AGAIN) h = lc_conv2d_forward(&n->again, lc_gelu(h));
     h = lc_relu(lc_batch_norm2d_forward(&n->norm, h));
-    h = n->kind == WITH_POOLING ? lc_max_pool2d(h, 2) : lc_conv2d_forward(&n->again, h);
+    h = n->kind == POOLED ? lc_max_pool2d(h, 2) : lc_conv2d_forward(&n->again, h);
     h = lc_gelu(lc_linear_forward(&n->hidden, lc_layer_norm_forward(&n->rows, lc_flatten(h, 1))));
-    if (n->kind == WITH_POOLING) h = lc_dropout(h, 0.2);
+    if (n->kind == POOLED) h = lc_dropout(h, 0.2);
     return lc_cross_entropy(lc_linear_forward(&n->out, h), label);
 }
 
@@ -161,9 +161,9 @@ lc_status check_networks(check *c)
     static const lc_dtype types[] = {LC_F64, LC_BF16, LC_F16};
     bool exists = true;
     for (int which = 0; exists; which++)
-        for (int plan = 0; plan < 2; plan++) LC_TRY(check_network(c, WITH_POOLING, which, plan, 0, &exists));
-    LC_TRY(check_network(c, WITH_STRIDE, 0, true, 0, &exists));
+        for (int plan = 0; plan < 2; plan++) LC_TRY(check_network(c, POOLED, which, plan, 0, &exists));
+    LC_TRY(check_network(c, COMPUTED_AGAIN, 0, true, 0, &exists));
     for (int i = 0; i < 3; i++, exists = true)
-        for (int which = 0; exists; which++) LC_TRY(check_network(c, WITH_POOLING, which, true, types[i], &exists));
+        for (int which = 0; exists; which++) LC_TRY(check_network(c, POOLED, which, true, types[i], &exists));
     return LC_OK;
 }

@@ -14,7 +14,7 @@ typedef struct lc__warp {
     float divisor[2];       /* h, i */
     bool perspective;       /* there is a divisor, and points begin at the upper left corner instead of the middle */
     bool bilinear;          /* else nearest */
-    /* What is beyond the source, for each channel; or one number for all, or 0. */
+    /* The value of pixels beyond the source: a number for each channel, one for all, or 0. */
     int fills;
     float fill[LC_MAX_COLOR];
 } lc__warp;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks shared by the operators' type inference. */
 #include "ops/infer.h"
+#include "base/number.h"
 #include "record/graph_impl.h"
 
-#include <float.h>
 #include <math.h>
 
 lc_status lc__infer_operands(const lc_infer *call, int n)
@@ -78,35 +78,15 @@ lc_status lc__infer_broadcast(const lc_infer *call, int first, int n, lc_type *o
     return LC_OK;
 }
 
-static bool holds(lc_dtype dtype, double value)
-{
-    switch (dtype) {
-    case LC_F32:
-        return !isfinite(value) || fabs(value) <= (double)FLT_MAX;
-    case LC_F16:
-        return !isfinite(value) || fabs(value) <= 65504;
-    case LC_BF16:
-        return !isfinite(value) || fabs(value) <= 0x1.fep127;
-    case LC_I64:
-        return fabs(value) < 0x1p63 || value == -0x1p63;
-    case LC_I32:
-        return value > -0x1p31 - 1 && value < 0x1p31;
-    case LC_U8:
-        return value >= 0 && value < 256;
-    default:
-        return true;
-    }
-}
-
 lc_status lc__infer_value(double value, lc_dtype dtype)
 {
-    if (holds(dtype, value)) return LC_OK;
+    if (lc__number_fits(value, dtype)) return LC_OK;
     return lc_fail(LC_ERR_ARGUMENT, "%g does not fit %s", value, lc_dtype_name(dtype));
 }
 
 lc_status lc__infer_scalar(double value, lc_dtype dtype)
 {
-    if (lc_dtype_is_float(dtype) || (value == rint(value) && holds(LC_I64, value))) return LC_OK;
+    if (lc_dtype_is_float(dtype) || (value == rint(value) && lc__number_fits(value, LC_I64))) return LC_OK;
     return lc_fail(LC_ERR_DTYPE, "%g is not an integer%s, but x is %s; convert it with lc_cast", value,
                    value == rint(value) && isfinite(value) ? " of 64 bits" : "", lc_dtype_name(dtype));
 }

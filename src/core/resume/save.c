@@ -422,9 +422,7 @@ done:
     if (reducer) lc__reducer_unshare(reducer);
     lc__views_free(&views);
     LC__PROFILE_ACTION(t, "save_checkpoint", start);
-    static const char named[] = "checkpoint \"";
-    if (status >= 0 || !strncmp(lc_error_message(), named, sizeof named - 1)) return status < 0 ? status : LC_OK;
-    return lc_fail_context(status, "checkpoint \"%s\"", path);
+    return lc__name_checkpoint(path, status);
 }
 
 lc_status lc__save_state(lc_trainer *t, const char *path, bool weights_only, bool wait, bool *writing)

@@ -153,7 +153,7 @@ typedef struct work {
     int64_t each; /* samples of a piece */
 } work;
 
-/* What follows a part of the scratch memory, which is NULL if it has no parts. */
+/* The end of a part of the scratch memory, where the next part begins. Without parts the memory is NULL. */
 static char *after(char *part, size_t bytes)
 {
     return bytes ? part + bytes : part;

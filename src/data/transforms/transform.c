@@ -68,20 +68,11 @@ lc__pixels lc__pixels_of(const lc_field *f, const void *data)
     return p;
 }
 
-/* Whether a whole number may be made of a value. */
-static bool fits(lc_dtype dtype, double value)
-{
-    if (dtype == LC_U8) return value >= 0 && value <= 255;
-    if (dtype == LC_I32) return value >= INT32_MIN && value <= INT32_MAX;
-    if (dtype == LC_I64) return value >= -9223372036854775808.0 && value < 9223372036854775808.0;
-    return true;
-}
-
 /* One element of a field, from a number; an error if the type cannot hold it. */
 static lc_status element_of(const char *who, lc_dtype dtype, double value, unsigned char element[8])
 {
     uint64_t bits = 0;
-    if (!fits(dtype, value))
+    if (!lc__number_fits(value, dtype))
         return lc_fail(LC_ERR_ARGUMENT, "%s: %g does not fit into %s", who, value, lc_dtype_name(dtype));
     lc__store_number(&bits, dtype, value);
     memcpy(element, &bits, sizeof bits);

@@ -28,7 +28,7 @@ void lc__picture_resize(lc_field *f, int64_t height, int64_t width);
 /* The pixels of a field of bytes. */
 lc__pixels lc__pixels_of(const lc_field *f, const void *data);
 
-/* What pixels are filled with: an element for each channel, or one for all. */
+/* The value of pixels that are filled: an element for each channel, or one for all. */
 typedef struct lc__fill {
     int n;
     size_t size; /* bytes of an element */

@@ -24,7 +24,7 @@ typedef struct short_run {
     const lc_logger *logger;
 } short_run;
 
-/* What the last run left. */
+/* The results of the last run: paths of its best and its last checkpoint, and whether there is a best score. */
 static char run_best[600], run_last[600];
 static bool run_has_score;
 
