@@ -104,6 +104,10 @@ static void fill_row(char *row, int64_t n, const lc__fill *fill, int64_t first, 
 void lc__fill_box(const lc__picture *m, char *data, const lc_box *box, const lc__fill *fill)
 {
     const int64_t adjacent = m->planes > 1 ? 1 : m->channels;
+    if (fill->n < 2 && box->width == m->width && box->height == m->height) {
+        fill_row(data, m->planes * m->height * m->width * adjacent, fill, 0, 1); /* all of it at once */
+        return;
+    }
     for (int64_t p = 0; p < m->planes; p++)
         for (int64_t y = box->top; y < box->top + box->height; y++)
             fill_row(data + (size_t)((p * m->height + y) * m->width + box->left) * m->pixel, box->width * adjacent,
