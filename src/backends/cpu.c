@@ -29,7 +29,7 @@ static bool is_set(const void *set, const char *name)
 static bool has_units(const void *set, lc_dtype dtype)
 {
     bool amx = is_set(set, "amx");
-    if (!amx && !is_set(set, "avx512")) return false;
+    if (!amx && !is_set(set, "avx512_bf16") && !is_set(set, "avx512")) return false;
     if (dtype == LC_BF16) return amx || lc__units_have_bf16();
     return dtype == LC_F16 && lc__units_find().avx512_fp16;
 }
@@ -37,12 +37,6 @@ static bool has_units(const void *set, lc_dtype dtype)
 static bool is_low(const lc_call *call)
 {
     return call->n_in > 1 && (call->in[0].dtype == LC_BF16 || call->in[1].dtype == LC_BF16);
-}
-
-/* A product and its neighbors, which only own kernels compute together. */
-static bool is_fused_product(const lc_op *op)
-{
-    return op == &lc__op_linear_gelu || op == &lc__op_matmul_gelu_backward || op == &lc__op_linear_weight_grad;
 }
 
 /* Whether images are read without copies of patches (isa/conv_units.h); each is a piece of work by itself. */
@@ -68,13 +62,28 @@ static bool units_prefer_own(const lc_call *call)
     return true;
 }
 
+/* The same for vectors that multiply pairs (measured on Zen 5, oneDNN 2.6.3). Winograd's algorithm is taken where it
+ * needs less time than they do (isa/winograd.c). Other own convolutions copy patches, which pays in gradients of
+ * weights that use each of them for many channels. */
+static bool vectors_prefer_own(const lc_call *call, const lc_kernel *own)
+{
+    bool gradient = call->op == &lc__op_conv_input_grad || call->op == &lc__op_conv_weight_grad;
+    if ((call->op != &lc__op_conv && !gradient) || !strncmp(own->name, "winograd", 8)) return true;
+    return call->op == &lc__op_conv_weight_grad && call->in[0].shape[1] >= 256;
+}
+
+static bool prefers_own(const void *set, const lc_call *call, const lc_kernel *own)
+{
+    if (is_set(set, "amx")) return units_prefer_own(call);
+    return is_set(set, "avx512_bf16") && vectors_prefer_own(call, own);
+}
+
 /* bf16: oneDNN's kernels come first where they are faster, and are not used elsewhere. */
 static lc_status find_low_kernels(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n)
 {
-    bool fast = has_units(set, LC_BF16) && lc__onednn_bf16_is_fast(), amx = is_set(set, "amx");
-    if (fast && !amx && is_fused_product(call->op)) return LC_OK; /* the product alone takes less time */
+    bool fast = has_units(set, LC_BF16) && lc__onednn_bf16_is_fast();
     const lc_kernel *own = lc__isa_kernel(set, call);
-    bool own_first = own && amx && units_prefer_own(call);
+    bool own_first = own && prefers_own(set, call, own);
     if (own_first) out[(*n)++] = own;
     if (fast && *n < max) {
         int more = 0;

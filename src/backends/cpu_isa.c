@@ -24,6 +24,11 @@ static bool has_avx512(const lc__units *u)
     return u->avx512;
 }
 
+static bool has_avx512_bf16(const lc__units *u)
+{
+    return u->avx512_bf16;
+}
+
 static bool has_amx(const lc__units *u)
 {
     return u->avx512 && u->avx512_bf16 && u->amx_bf16;
@@ -34,12 +39,14 @@ static bool has_amx(const lc__units *u)
 static const struct {
     const lc__isa *isa;
     bool (*runs_on)(const lc__units *);
+    bool (*pays)(void); /* OPTIONAL: whether it is better than those before it on this machine */
 } sets[] = {
-    {&lc__isa_base, is_base},
+    {&lc__isa_base, is_base, NULL},
 #ifdef LC_ISA_X86
-    {&lc__isa_avx2, has_avx2},
-    {&lc__isa_avx512, has_avx512},
-    {&lc__isa_amx, has_amx},
+    {&lc__isa_avx2, has_avx2, NULL},
+    {&lc__isa_avx512, has_avx512, NULL},
+    {&lc__isa_avx512_bf16, has_avx512_bf16, lc__units_bf16_is_fast},
+    {&lc__isa_amx, has_amx, NULL},
 #endif
 };
 
@@ -63,7 +70,8 @@ lc_status lc__isa_choose(const lc__isa **out)
     *out = NULL;
     for (int i = 0; i < SET_COUNT; i++) {
         if (!sets[i].runs_on(&u)) continue;
-        if (!wanted || !*wanted || !strcmp(wanted, sets[i].isa->name)) *out = sets[i].isa;
+        bool free_choice = !wanted || !*wanted;
+        if (free_choice ? !sets[i].pays || sets[i].pays() : !strcmp(wanted, sets[i].isa->name)) *out = sets[i].isa;
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", sets[i].isa->name);
     }
     if (*out) return LC_OK;

@@ -45,6 +45,11 @@ bool lc__units_have_bf16(void)
     return __builtin_cpu_supports("avx512bf16");
 }
 
+bool lc__units_bf16_is_fast(void)
+{
+    return lc__units_have_bf16() && __builtin_cpu_is("amd");
+}
+
 lc__units lc__units_find(void)
 {
     const words w = ask();
@@ -63,6 +68,11 @@ lc__units lc__units_find(void)
 }
 #else
 bool lc__units_have_bf16(void)
+{
+    return false;
+}
+
+bool lc__units_bf16_is_fast(void)
 {
     return false;
 }

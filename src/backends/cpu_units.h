@@ -14,6 +14,8 @@ typedef struct lc__units {
 lc__units lc__units_find(void);
 /* Only avx512_bf16, at no cost: the host of a virtual machine takes its time to answer for the others. */
 bool lc__units_have_bf16(void);
+/* Whether vectors multiply bf16 faster than f32: AMD's do, Intel's do not (measured). */
+bool lc__units_bf16_is_fast(void);
 /* "avx2 f16c avx512"; "" if there are none. */
 void lc__units_names(char *text, size_t size);
 

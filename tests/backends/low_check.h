@@ -129,7 +129,7 @@ static void release_low(kernel_case *c, float **want)
 /* Releases the case. */
 static inline void check_low(kernel_case *c, lc_dtype out, bool accumulate)
 {
-    static const char *const sets[] = {"base", "avx2", "avx512", "amx"};
+    static const char *const sets[] = {"base", "avx2", "avx512", "avx512_bf16", "amx"};
     float *want[LC_MAX_OUTPUTS];
     reference_of(c, out, want);
     for (size_t s = 0; s < sizeof sets / sizeof sets[0]; s++) {

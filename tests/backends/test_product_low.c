@@ -30,7 +30,8 @@ static void check_matmul(lc_dtype x, lc_dtype y, lc_dtype out, int64_t batch, co
 }
 
 static const int64_t sizes[][3] = {{4, 1, 4},     {1, 70, 40},   {3, 300, 2},     {7, 9, 17},    {12, 16, 32},
-                                   {13, 257, 33}, {96, 64, 784}, {129, 300, 129}, {301, 70, 15}, {5, 1025, 9}};
+                                   {13, 257, 33}, {96, 64, 784}, {129, 300, 129}, {301, 70, 15}, {5, 1025, 9},
+                                   {9, 64, 40},   {37, 96, 100}, {17, 2048, 50}};
 
 /* Every second case adds to what is there. */
 TEST(matrices_in_any_layout)

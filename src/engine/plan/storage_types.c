@@ -87,24 +87,23 @@ static lc_status add_cast(assigner *a, lc_site site, uint32_t in, uint32_t out)
     return add_unary(a, &(lc_ir_node){.op = &lc__op_cast, .n_int = 1, .ints = to, .site = site}, in, out);
 }
 
-/* The value in the low type: of a view, a view of the low value, if there is one. */
+/* The value in the low type: of a view, a view of the low value, if there is one or the view has all of it. */
 static lc_status low_of(assigner *a, uint32_t value, lc_site site, uint32_t *out)
 {
     *out = a->other[value];
     if (*out != LC_ABSENT) return LC_OK;
+    uint32_t of = LC_ABSENT;
+    lc_ir_node view = {.op = NULL};
+    if (a->maker[value] >= 0) view = a->nodes[a->maker[value]];
+    if (view.op && view.op->flags & LC_OP_VIEW) {
+        of = a->other[view.in[0]];
+        if (of == LC_ABSENT && lc__numel(&a->b->values[view.in[0]].type) == lc__numel(&a->b->values[value].type))
+            LC_TRY(low_of(a, view.in[0], site, &of));
+    }
     LC_TRY(new_value(a, value, a->b->g->low, out));
-    const lc_ir_node *maker = a->maker[value] >= 0 ? &a->nodes[a->maker[value]] : NULL;
-    uint32_t of = maker && (maker->op->flags & LC_OP_VIEW) ? a->other[maker->in[0]] : LC_ABSENT;
+    view.site = site;
     if (of != LC_ABSENT)
-        LC_TRY(add_unary(a,
-                         &(lc_ir_node){.op = maker->op,
-                                       .n_int = maker->n_int,
-                                       .ints = maker->ints,
-                                       .n_float = maker->n_float,
-                                       .floats = maker->floats,
-                                       .sources = maker->sources,
-                                       .site = site},
-                         of, *out));
+        LC_TRY(add_unary(a, &view, of, *out));
     else
         LC_TRY(add_cast(a, site, value, *out));
     a->other[value] = *out;

@@ -415,7 +415,7 @@ static bool supports(const lc_call *call)
         if (!is_stored(call->in[i].dtype)) return false;
         low |= call->in[i].dtype != LC_F32;
     }
-#if defined(LC_ISA_AMX)
+#if defined(LC_ISA_PAIRS)
     if (call->in[0].dtype != LC_BF16 || call->in[1].dtype != LC_BF16) return false;
 #endif
     for (int i = 0; i < nd; i++) parts *= call->ints[1 + i] < MOST_PARTS ? call->ints[1 + i] : MOST_PARTS;

@@ -9,13 +9,20 @@
 #define LC_ISA_STRING__(isa) LC_ISA_STRING_(isa)
 #define LC_ISA_STRING        LC_ISA_STRING__(LC_ISA)
 
-/* X(name): file name.c exports lc__name_kernels. The files of LC_ISA_LISTS_AMX are compiled for amx, too, or only for
- * it (conv_units*), and their kernels come before those of avx512. */
-#define LC_ISA_LISTS_AMX(X)                                                                                            \
+/* X(name): file name.c exports lc__name_kernels. The files of LC_ISA_LISTS_PAIRS are compiled for the sets that
+ * multiply numbers of bf16 in pairs, too, or only for amx (conv_units*); their kernels come before those of avx512. */
+#if defined(LC_ISA_AMX)
+#define LC_ISA_LISTS_PAIRS(X)                                                                                          \
     X(conv_units)                                                                                                      \
     X(conv_units_grad)                                                                                                 \
     X(product)                                                                                                         \
     X(conv_low)
+#elif defined(LC_ISA_PAIRS)
+#define LC_ISA_LISTS_PAIRS(X)                                                                                          \
+    X(product)                                                                                                         \
+    X(winograd)                                                                                                        \
+    X(conv_low)
+#endif
 
 #define LC_ISA_LISTS(X)                                                                                                \
     X(fused)                                                                                                           \
@@ -51,10 +58,10 @@
     X(conv_low)
 
 #define LC_ISA_DECLARE_LIST(name) extern const lc__kernel_entry LC_ISA_NAME(lc__##name##_kernels)[];
-#if defined(LC_ISA_AMX)
+#if defined(LC_ISA_PAIRS)
 #define LC_ISA_AVX512_LIST(name)         lc__##name##_kernels_avx512
 #define LC_ISA_DECLARE_AVX512_LIST(name) extern const lc__kernel_entry LC_ISA_AVX512_LIST(name)[];
-LC_ISA_LISTS_AMX(LC_ISA_DECLARE_LIST)
+LC_ISA_LISTS_PAIRS(LC_ISA_DECLARE_LIST)
 LC_ISA_LISTS(LC_ISA_DECLARE_AVX512_LIST)
 #undef LC_ISA_DECLARE_AVX512_LIST
 #else

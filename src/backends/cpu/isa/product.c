@@ -15,6 +15,13 @@
 /* Smaller matrices of a batch are left to onednn/matmul.c, which distributes them whole. */
 #define BATCH_WORK ((int64_t)8 << 20)
 
+/* Whether products of f32 are computed from numbers of bf16 if the precision allows it. */
+#if defined(LC_ISA_AMX)
+#define LOWERS true
+#elif defined(LC_ISA_PAIRS)
+#define LOWERS false
+#endif
+
 typedef struct product {
     product_job job; /* of a matrix */
     bool by_matrix;  /* a thread computes whole matrices */
@@ -44,9 +51,10 @@ static bool plan_types(const lc_call *call, product_job *j)
         j->low |= is_low(v);
     }
     e->kind = epilogue_of(call->op);
-#if defined(LC_ISA_AMX)
+#if defined(LC_ISA_PAIRS)
     lc_dtype type = call->in[0].dtype;
-    bool lowered = type == LC_F32 && call->matmul_precision != LC_MATMUL_HIGHEST && e->kind != EPILOGUE_ROW_SUMS;
+    bool lowered =
+        LOWERS && type == LC_F32 && call->matmul_precision != LC_MATMUL_HIGHEST && e->kind != EPILOGUE_ROW_SUMS;
     if (call->in[1].dtype != type || (type != LC_BF16 && !lowered)) return false;
     j->halves = lowered && call->matmul_precision == LC_MATMUL_HIGH ? 2 : 1;
     j->low |= lowered;

@@ -13,14 +13,17 @@
  * depend only on the shape, and the order of a result's sum only on k, so results are the same for any number of
  * threads.
  *
- * product_vectors.h copies factors and computes panels with vectors, product_amx.h in units for matrices. Vectors are
- * of f32: a factor that is stored in 16 bits (stored.h) is always copied, which converts it, and the first one stays in
- * rows if these are dense. A result in 16 bits is rounded once: a piece computes its part of it in f32, in memory of
- * its own; or, if k is too long for one go, all of it is computed in scratch. */
+ * product_vectors.h copies factors and computes panels with vectors, product_amx.h in units for matrices, and
+ * product_dot.h with vectors that multiply pairs of bf16. The first are of f32: a factor that is stored in 16 bits
+ * (stored.h) is always copied, which converts it, and the first one stays in rows if these are dense. A result in 16
+ * bits is rounded once: a piece computes its part of it in f32, in memory of its own; or, if k is too long for one go,
+ * all of it is computed in scratch. */
 #include "backends/cpu/isa/product_job.h"
 
 #if defined(LC_ISA_AMX)
 #include "backends/cpu/isa/product_amx.h"
+#elif defined(LC_ISA_PAIRS)
+#include "backends/cpu/isa/product_dot.h"
 #else
 #include "backends/cpu/isa/product_vectors.h"
 #endif
@@ -185,7 +188,7 @@ static void piece(const void *context, int64_t begin, int64_t end, int thread)
                 int64_t depth = smaller(j->depth, j->k_end - k);
                 const float *a = own;
                 if (!j->copied)
-                    a = (const float *)j->x + m * p->xm + k * p->xk;
+                    a = stored_at(j->x_type, j->x, m * p->xm + k * p->xk);
                 else if (!j->own_copy)
                     a = j->scratch + j->panel_floats + copied_row(j, (k - j->k_begin) / j->depth, depth, m);
                 else if (n0 == first)

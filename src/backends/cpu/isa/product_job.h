@@ -12,12 +12,17 @@
 
 typedef struct product_job product_job;
 
+/* Rows of a tile of results, a multiple of those of a strip, and columns of a panel. */
 #if defined(LC_ISA_AMX)
-#define JOB_ROWS 32
+#define JOB_ROWS  32
+#define JOB_PANEL (2 * VW)
+#elif defined(LC_ISA_PAIRS)
+#define JOB_ROWS  16
+#define JOB_PANEL (3 * VW)
 #else
-#define JOB_ROWS 12 /* a multiple of the rows of a strip */
+#define JOB_ROWS  12
+#define JOB_PANEL (2 * VW)
 #endif
-#define JOB_PANEL (2 * VW) /* columns of a panel */
 
 /* Copies a part of a factor that is not a matrix, as product_panels.h does with matrices. */
 typedef void pack_fn(const product_job *j, int64_t k, int64_t depth, int64_t first, int64_t end, float *to);
@@ -26,7 +31,7 @@ struct product_job {
     lc__product p;
     lc_dtype x_type, y_type, out_type;
     bool low;    /* some operand or result is in 16 bits, or is multiplied so */
-    int halves;  /* units for matrices: the numbers of bf16 that stand for one of a factor, 1 or 2 */
+    int halves;  /* pairs.h: the numbers of bf16 that stand for one of a factor, 1 or 2 */
     bool rounds; /* something that pieces write or read is in 16 bits: they compute in f32 elsewhere */
     /* OPTIONAL: they make the panels of columns [first, end), copy rows [first, end) to places row_step apart, and say
      * where a row of the result begins, for which `rounds` is set. */

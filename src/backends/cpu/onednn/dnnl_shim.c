@@ -2,6 +2,8 @@
 /* Differences between oneDNN 2.x and 3.x; see dnnl_shim.h. */
 #include "backends/cpu/onednn/dnnl_shim.h"
 
+#include "backends/cpu_units.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,15 +62,9 @@ size_t lc__dnnl_md_element(lc__cmd md)
 
 bool lc__dnnl_bf16_is_fast(void)
 {
-    unsigned isa = (unsigned)dnnl_get_effective_cpu_isa(), amx = dnnl_cpu_isa_avx512_core_amx;
-    if ((isa & amx) == amx) return true;
-#if defined(__x86_64__)
-    unsigned vectors = dnnl_cpu_isa_avx512_core_bf16;
-    __builtin_cpu_init();
-    return (isa & vectors) == vectors && __builtin_cpu_is("amd");
-#else
-    return false;
-#endif
+    unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
+    unsigned amx = dnnl_cpu_isa_avx512_core_amx, vectors = dnnl_cpu_isa_avx512_core_bf16;
+    return (isa & amx) == amx || ((isa & vectors) == vectors && lc__units_bf16_is_fast());
 }
 
 dnnl_status_t lc__dnnl_md_copy(lc__md *out, lc__cmd from)
