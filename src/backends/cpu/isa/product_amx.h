@@ -32,6 +32,13 @@ static void plan_copies(product_job *j, bool few_rows)
 
 /* ---- tiles of results ---- */
 
+/* Whether tiles can round their results. */
+static bool rounds_tiles(const product_job *j)
+{
+    (void)j;
+    return false;
+}
+
 static void units_begin(void)
 {
     units_take(SIDE, STEP);

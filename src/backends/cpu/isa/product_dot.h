@@ -11,28 +11,46 @@
 #define BLOCK_ROWS 128                    /* rows of a piece, at most */
 #define PIECE_WORK ((int64_t)1000 * 1000) /* multiplications of a piece, at least */
 #define VECTORS    (PANEL / SIDE)
+#define HALF       (SIDE / 2) /* rows that are computed together */
 
 /* ---- the plan ---- */
 
-/* How long a block of k may be. */
+/* Whether the first factor is read where it is. Rows a page apart would all use the same few lines of the first-level
+ * cache. */
+static bool x_in_place(const product_job *j)
+{
+    const lc__product *p = &j->p;
+    return !j->pack_rows && j->x_type == LC_BF16 && p->xk == 1 && p->k % STEP == 0 && p->xm % 2 == 0 &&
+           p->xm % 2048 != 0 && j->after.kind != EPILOGUE_ROW_SUMS;
+}
+
+/* How long a block of k may be: its panel, and a copy of x's rows, stay in the second-level cache. */
 static int64_t depth_of(const product_job *j)
 {
     (void)j;
-    return 512;
+    return 2048;
 }
 
-/* Sets which factors are copied: the second, and the first unless it can be read where it is. Rows a page apart would
- * all use the same few lines of the first-level cache. */
+/* Sets which factors are copied. */
 static void plan_copies(product_job *j, bool few_rows)
 {
-    const lc__product *p = &j->p;
     (void)few_rows;
     j->row_step = ROW_STEP; /* of what pack_rows copies */
-    j->copied = j->pack_rows || j->x_type != LC_BF16 || p->xk != 1 || p->k % STEP || p->xm % 2 || p->xm % 2048 == 0 ||
-                j->after.kind == EPILOGUE_ROW_SUMS;
+    j->copied = !x_in_place(j);
+}
+
+/* Whether tiles can round their results. */
+static bool rounds_tiles(const product_job *j)
+{
+    return j->out_type == LC_BF16 && !j->row_at && !j->p.activation && j->after.kind == EPILOGUE_NONE;
 }
 
 /* ---- tiles of results ---- */
+
+/* Before and after a thread computes panels. */
+static void units_begin(void) {}
+
+static void units_end(void) {}
 
 typedef int32_t pair_any __attribute__((aligned(2), may_alias));
 
@@ -42,88 +60,132 @@ typedef struct rows_of_x {
     int64_t row, step;
 } rows_of_x;
 
-/* Before and after a thread computes panels. */
-static void units_begin(void) {}
+/* Those of the second: a tile for each vector of columns, b_step apart. */
+typedef struct panel_of_y {
+    const char *data;
+    int64_t step;
+} panel_of_y;
 
-static void units_end(void) {}
+/* A tile of results: in f32, or rounded with the bias. `add`: to what is there. */
+typedef struct results {
+    float *c;
+    uint16_t *rounded;
+    const float *bias; /* OPTIONAL */
+    int64_t step;
+    bool add;
+} results;
 
-/* c[rows][vectors] (+)= rows of x * tiles at b, of which those of each vector are b_step apart. */
-LC_INLINE void dots(const int rows, const int vectors, int64_t steps, rows_of_x x, const char *b, int64_t b_step,
-                    float *c, int64_t ldc, bool add)
+LC_INLINE void put_sum(const bool direct, const results *to, int64_t m, int64_t n, __m512 sum)
 {
-    __m512 sum[SIDE][VECTORS];
-    const char *row[SIDE / 3 + 1]; /* every third address: offsets reach the others, and registers are few */
+    if (!direct) {
+        _mm512_storeu_ps(to->c + m * to->step + n, sum);
+        return;
+    }
+    uint16_t *out = to->rounded + m * to->step + n;
+    if (to->bias) sum = _mm512_add_ps(sum, _mm512_loadu_ps(to->bias + n));
+    if (to->add) sum = _mm512_add_ps(sum, (__m512)vget(LC_BF16, out, 0));
+    _mm256_storeu_si256((__m256i_u *)out, (__m256i)_mm512_cvtneps_pbh(sum));
+}
+
+/* `rows` rows and some vectors of results, from `steps` tiles of each. */
+LC_INLINE void dots(const int rows, const int vectors, const bool direct, int64_t steps, rows_of_x x, panel_of_y y,
+                    const results *to)
+{
+    __m512 sum[HALF][VECTORS];
+    const char *row[HALF / 3 + 1]; /* every third address: offsets reach the others, and registers are few */
 #pragma GCC unroll 16
     for (int m = 0; m < rows; m++) {
         if (m % 3 == 0) row[m / 3] = x.data + m * x.row;
         if (m % 3 == 0) __asm__("" : "+r"(row[m / 3])); /* kept in registers, not recomputed from the first */
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++)
-            sum[m][v] = add ? _mm512_loadu_ps(c + m * ldc + v * SIDE) : _mm512_setzero_ps();
+            sum[m][v] = !direct && to->add ? _mm512_loadu_ps(to->c + m * to->step + v * SIDE) : _mm512_setzero_ps();
     }
-    for (int64_t s = 0; s < steps; s++, b += TILE) {
+    for (int64_t s = 0; s < steps; s++, y.data += TILE) {
 #pragma GCC unroll 2
         for (int64_t k = 0; k < STEP / 2; k++) {
-            __m512bh y[VECTORS];
+            __m512bh b[VECTORS];
 #pragma GCC unroll 4
-            for (int v = 0; v < vectors; v++) y[v] = (__m512bh)_mm512_load_si512(b + v * b_step + k * 64);
+            for (int v = 0; v < vectors; v++) b[v] = (__m512bh)_mm512_load_si512(y.data + v * y.step + k * 64);
 #pragma GCC unroll 16
             for (int m = 0; m < rows; m++) {
                 __m512i pair = _mm512_set1_epi32(*(const pair_any *)(row[m / 3] + s * x.step + m % 3 * x.row + k * 4));
                 __asm__("" : "+v"(pair)); /* loaded once, not by each multiplication */
 #pragma GCC unroll 4
-                for (int v = 0; v < vectors; v++) sum[m][v] = _mm512_dpbf16_ps(sum[m][v], (__m512bh)pair, y[v]);
+                for (int v = 0; v < vectors; v++) sum[m][v] = _mm512_dpbf16_ps(sum[m][v], (__m512bh)pair, b[v]);
             }
         }
     }
 #pragma GCC unroll 16
     for (int m = 0; m < rows; m++) {
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) _mm512_storeu_ps(c + m * ldc + v * SIDE, sum[m][v]);
+        for (int v = 0; v < vectors; v++) put_sum(direct, to, m, v * SIDE, sum[m][v]);
     }
 }
 
-/* A tile of `rows` rows, rounded up to 8, and `vectors` vectors. */
-static __attribute__((noinline)) void tile(int64_t rows, int64_t vectors, int64_t steps, rows_of_x x, const char *b,
-                                           int64_t b_step, float *c, int64_t ldc, bool add)
+/* The first rows and vectors of a tile; rows are rounded up to HALF. */
+#define TILES(name, vectors, direct)                                                                                   \
+    static __attribute__((noinline)) void name(int64_t rows, int64_t steps, rows_of_x x, panel_of_y y, results to)     \
+    {                                                                                                                  \
+        for (int64_t m = 0; m < rows; m += HALF, x.data += HALF * x.row) {                                             \
+            dots(HALF, vectors, direct, steps, x, y, &to);                                                             \
+            if (direct)                                                                                                \
+                to.rounded += HALF * to.step;                                                                          \
+            else                                                                                                       \
+                to.c += HALF * to.step;                                                                                \
+        }                                                                                                              \
+    }
+TILES(tile, VECTORS, false)
+TILES(rounded_tile, VECTORS, true)
+TILES(tile_of_2, 2, false)
+TILES(tile_of_1, 1, false)
+#undef TILES
+
+/* A tile at the edge of the result, of `rows` rows and `width` columns, is computed elsewhere. */
+static void edge_tile(int64_t rows, int64_t width, int64_t steps, rows_of_x x, panel_of_y y, results to)
 {
-    enum { HALF = SIDE / 2 };
-    if (vectors == 1) {
-        if (rows > HALF)
-            dots(SIDE, 1, steps, x, b, b_step, c, ldc, add);
-        else
-            dots(HALF, 1, steps, x, b, b_step, c, ldc, add);
-        return;
-    }
-    for (int64_t m = 0; m < rows; m += HALF, x.data += HALF * x.row, c += HALF * ldc) {
-        if (vectors == 2)
-            dots(HALF, 2, steps, x, b, b_step, c, ldc, add);
-        else
-            dots(HALF, VECTORS, steps, x, b, b_step, c, ldc, add);
+    float edge[ROWS * PANEL], old[PANEL];
+    const results all = {.c = edge, .step = PANEL, .add = !to.rounded && to.add};
+    for (int64_t i = 0; all.add && i < rows; i++)
+        memcpy(edge + i * PANEL, to.c + i * to.step, (size_t)width * sizeof *edge);
+    (width <= SIDE ? tile_of_1 : width <= 2 * SIDE ? tile_of_2 : tile)(rows, steps, x, y, all);
+    for (int64_t i = 0; i < rows; i++) {
+        float *c = edge + i * PANEL;
+        if (!to.rounded) {
+            memcpy(to.c + i * to.step, c, (size_t)width * sizeof *c);
+            continue;
+        }
+        for (int64_t n = 0; to.bias && n < width; n++) c[n] += to.bias[n];
+        if (to.add) get_run(LC_BF16, to.rounded, i * to.step, width, old);
+        for (int64_t n = 0; to.add && n < width; n++) c[n] += old[n];
+        put_run(LC_BF16, to.rounded, i * to.step, width, c);
     }
 }
 
-/* The columns of one panel, which begins at column n of the target. `a`: the copy of x at the piece's first row. Tiles
- * at the edges are computed elsewhere. */
+/* The columns of one panel, which begins at column n of the target. `a`: x, or the copy of it, at the piece's first
+ * row.
+ */
 static void panel_columns(const product_job *j, const float *a, int64_t depth, target to, int64_t rows, int64_t n,
                           int64_t width, const float *panel, int64_t ldb, bool add)
 {
-    float edge[ROWS * PANEL];
-    const int64_t steps = parts(depth, STEP), b_step = steps * TILE;
+    const int64_t steps = parts(depth, STEP);
+    const panel_of_y y = {(const char *)panel, steps * TILE};
+    results r = {.bias = to.bias ? to.bias + n : NULL, .step = to.step, .add = j->direct ? j->accumulate : add};
     (void)ldb; /* panels are always copied */
     for (int64_t m = 0; m < rows; m += ROWS) {
         const int64_t count = smaller(rows - m, ROWS);
-        const char *from = (const char *)(a + m * row_floats(j, depth));
-        const rows_of_x x = {from, j->copied ? 64 : 2 * j->p.xm, j->copied ? TILE : 64};
-        float *out = to.c + m * to.step + n;
-        if (width == PANEL && count == ROWS) {
-            tile(ROWS, VECTORS, steps, x, (const char *)panel, b_step, out, to.step, add);
-            continue;
-        }
-        for (int64_t i = 0; add && i < count; i++)
-            memcpy(edge + i * PANEL, out + i * to.step, (size_t)width * sizeof *edge);
-        tile(count, parts(width, SIDE), steps, x, (const char *)panel, b_step, edge, PANEL, add);
-        for (int64_t i = 0; i < count; i++) memcpy(out + i * to.step, edge + i * PANEL, (size_t)width * sizeof *edge);
+        rows_of_x x = {(const char *)(a + m * row_floats(j, depth)), 64, TILE};
+        if (!j->copied) x.row = 2 * j->p.xm, x.step = 2 * STEP;
+        if (j->direct)
+            r.rounded = to.rounded + m * to.step + n;
+        else
+            r.c = to.c + m * to.step + n;
+        if (width < PANEL || count < ROWS)
+            edge_tile(count, width, steps, x, y, r);
+        else if (j->direct)
+            rounded_tile(ROWS, steps, x, y, r);
+        else
+            tile(ROWS, steps, x, y, r);
     }
 }
 

@@ -16,8 +16,8 @@
  * product_vectors.h copies factors and computes panels with vectors, product_amx.h in units for matrices, and
  * product_dot.h with vectors that multiply pairs of bf16. The first are of f32: a factor that is stored in 16 bits
  * (stored.h) is always copied, which converts it, and the first one stays in rows if these are dense. A result in 16
- * bits is rounded once: a piece computes its part of it in f32, in memory of its own; or, if k is too long for one go,
- * all of it is computed in scratch. */
+ * bits is rounded once: with its tile, if that can do all of it; or a piece computes its part of it in f32, in memory
+ * of its own; or, if k is too long for one go, all of it is computed in scratch. */
 #include "backends/cpu/isa/product_job.h"
 
 #if defined(LC_ISA_AMX)
@@ -148,9 +148,12 @@ static void sum_rows(const product_job *j, const float *strips, int64_t k, int64
 
 static target target_of(const product_job *j, int64_t m, int64_t n, float *own)
 {
-    if (!j->rounds) return (target){(float *)j->out + m * j->p.n + n, j->p.n};
-    if (j->whole) return (target){j->scratch + j->shared_floats - j->sum_floats + m * j->p.n + n, j->p.n};
-    return (target){own + j->own_floats, j->at_once};
+    const int64_t at = m * j->p.n + n;
+    if (j->direct)
+        return (target){.rounded = (uint16_t *)j->out + at, .bias = j->p.bias ? j->bias + n : NULL, .step = j->p.n};
+    if (!j->rounds) return (target){.c = (float *)j->out + at, .step = j->p.n};
+    if (j->whole) return (target){.c = j->scratch + j->shared_floats - j->sum_floats + at, .step = j->p.n};
+    return (target){.c = own + j->own_floats, .step = j->at_once};
 }
 
 /* A part of a piece: columns [n0, n1) of its rows. `a`: its rows of x, or their copy, at k. */
@@ -197,8 +200,11 @@ static void piece(const void *context, int64_t begin, int64_t end, int thread)
                     sum_rows(j, a, k, depth, m, rows, i % j->column_blocks);
                 some_columns(j, a, k, depth, to, rows, n0, n1, own);
             }
-            if (j->k_end == p->k && j->rounds) finish_rounded(j, to, m, rows, n0, n1 - n0);
-            if (j->k_end == p->k && !j->rounds) finish(j, m, rows, n0, n1 - n0);
+            if (j->k_end < p->k || j->direct) continue;
+            if (j->rounds)
+                finish_rounded(j, to, m, rows, n0, n1 - n0);
+            else
+                finish(j, m, rows, n0, n1 - n0);
         }
     }
     units_end();
@@ -236,6 +242,7 @@ static void plan_scratch(product_job *j, int64_t blocks)
         j->panel_floats = j->blocks_at_once * panels;
         j->shared_floats = j->panel_floats + j->blocks_at_once * copy;
     }
+    j->direct = blocks == 1 && rounds_tiles(j);
     j->whole = j->rounds && j->blocks_at_once < blocks;
     if (j->whole) j->sum_floats = whole(p->m * p->n, 16);
     j->shared_floats += j->sum_floats;
@@ -244,8 +251,9 @@ static void plan_scratch(product_job *j, int64_t blocks)
                                   : 0;
     j->per_thread = j->own_floats;
     /* Results that a piece computes elsewhere stay in the first caches until they are rounded. */
-    j->at_once = j->rounds && blocks == 1 ? smaller(ROUNDED_AT_ONCE, j->column_block) : j->column_block;
-    if (j->rounds && !j->whole) j->per_thread += j->row_block * j->at_once;
+    bool elsewhere = j->rounds && !j->direct && !j->whole;
+    j->at_once = elsewhere && blocks == 1 ? smaller(ROUNDED_AT_ONCE, j->column_block) : j->column_block;
+    if (elsewhere) j->per_thread += j->row_block * j->at_once;
 }
 
 bool lc__job_plan(product_job *j)

@@ -47,7 +47,8 @@ struct product_job {
     /* Set by the plan. */
     int64_t work;     /* multiplications */
     int64_t depth;    /* of a block of k */
-    bool whole;       /* results that are rounded are computed in scratch for all of them, not for a piece */
+    bool direct;      /* tiles of results that are rounded go to their place, with the bias */
+    bool whole;       /* others are computed in scratch for all of them, not for a piece */
     bool shared;      /* panels are made first, not by pieces */
     bool in_place;    /* y's whole panels are read where they are, not copied */
     bool strips;      /* x is copied into strips */
@@ -64,6 +65,8 @@ struct product_job {
 /* Where a piece computes its part of the result: its first number, and the distance of rows. */
 typedef struct target {
     float *c;
+    uint16_t *rounded; /* instead, if the job is direct, */
+    const float *bias; /* and what is added before; or NULL */
     int64_t step;
 } target;
 

@@ -83,6 +83,13 @@ static void sums_of_rows(const product_job *j, const float *strip, int64_t depth
 
 /* ---- tiles of results ---- */
 
+/* Whether tiles can round their results. */
+static bool rounds_tiles(const product_job *j)
+{
+    (void)j;
+    return false;
+}
+
 /* Before and after a thread computes panels. */
 static void units_begin(void) {}
 
