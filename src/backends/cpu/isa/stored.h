@@ -60,7 +60,11 @@ LC_INLINE vu bf16_bits(vf x)
 
 LC_INLINE vh bf16_round(vf x)
 {
+#ifdef __AVX512BF16__ /* subnormal numbers become zero, as those that are multiplied */
+    return (vh)_mm512_cvtneps_pbh((__m512)x);
+#else
     return low_halves((vi)(bf16_bits(x) >> 16));
+#endif
 }
 
 #if defined(__F16C__) && VW == 16

@@ -21,19 +21,18 @@
 
 #include <string.h>
 
-/* How much less time this algorithm has to take than the plain one before it is chosen, and its cost per vector of the
- * kernel. */
+/* How much of the time of the plain algorithm this one may take to be chosen. */
 #if defined(LC_ISA_PAIRS) /* others multiply bf16 as it is, twice as fast (measured on Zen 5, with oneDNN 2.6.3) */
-#define TAKES(x)      ((x) == LC_BF16)
 #define SHARE         .33
 #define WEIGHTS_SHARE .5
-#define KERNEL_COST   2000
 #else
-#define TAKES(x)      is_stored(x)
 #define SHARE         .75
 #define WEIGHTS_SHARE .75
-#define KERNEL_COST   140
 #endif
+/* The cost of transforming a vector of the kernel, and of one that does not stay in caches, in vector multiply-adds. */
+#define KERNEL_COST  140
+#define LARGE_COST   2000
+#define LARGE_KERNEL ((double)(16 << 20)) /* bytes, transformed */
 /* Columns of a product's second factor that are stored together. */
 #define PANEL (GEMM_VECTORS * VW)
 /* For a convolution: the most memory per thread for a block of tiles, and the fewest tiles for which fetching the
@@ -159,29 +158,29 @@ static void gradient_to_points(const images *dy, span channels, const tiling *t,
         STORED(dy->type, transform_tile, wg_kernel4, WG_RESULTS, false, &at, dy, channels, to, step);
 }
 
-LC_INLINE void results_of_type(const lc_dtype type, const float *from, int64_t step, const float *bias, bool relu,
-                               const images *y, const tiling *t, int64_t index)
+LC_INLINE void results_of_type(const lc_dtype type, const bool whole, const tile *at, const float *from, int64_t step,
+                               const float *bias, bool relu, const images *y)
 {
-    tile at = tile_at(y, t, index, WG_RESULTS, 0);
+    const int64_t rows = whole ? WG_RESULTS : at->row1, columns = whole ? WG_RESULTS : at->column1;
     for (int64_t c = 0; c < y->c; c += VW) {
-        vf in[WG_ALL], half[WG_RESULTS * WG_POINTS], results[WG_RESULTS];
-        for (int p = 0; p < WG_ALL; p++) in[p] = vload(from + p * step + c);
+        vf half[WG_RESULTS * WG_POINTS], results[WG_RESULTS];
         const vf b = bias ? vload(bias + c) : vzero();
 #pragma GCC unroll 8
         for (int j = 0; j < WG_POINTS; j++) {
             vf column[WG_POINTS];
 #pragma GCC unroll 8
-            for (int i = 0; i < WG_POINTS; i++) column[i] = in[i * WG_POINTS + j];
+            for (int i = 0; i < WG_POINTS; i++) column[i] = vload(from + (i * WG_POINTS + j) * step + c);
             wg_results4(column, results);
 #pragma GCC unroll 8
             for (int i = 0; i < WG_RESULTS; i++) half[i * WG_POINTS + j] = results[i];
         }
-        for (int64_t i = 0; i < at.row1; i++) {
+        for (int64_t i = 0; i < rows; i++) {
             wg_results4(half + i * WG_POINTS, results);
-            for (int64_t j = 0; j < at.column1; j++) {
+#pragma GCC unroll 4
+            for (int64_t j = 0; j < columns; j++) {
                 vf value = results[j] + b;
                 if (relu) value = vselect(value <= vzero(), vzero(), value);
-                vput(type, y->data, at.at + (i * y->w + j) * y->c + c, value);
+                vput(type, y->data, at->at + (i * y->w + j) * y->c + c, value);
             }
         }
     }
@@ -190,7 +189,11 @@ LC_INLINE void results_of_type(const lc_dtype type, const float *from, int64_t s
 static void points_to_results(const float *from, int64_t step, const float *bias, bool relu, const images *y,
                               const tiling *t, int64_t index)
 {
-    STORED(y->type, results_of_type, from, step, bias, relu, y, t, index);
+    const tile at = tile_at(y, t, index, WG_RESULTS, 0);
+    if (is_whole(&at, WG_RESULTS))
+        STORED(y->type, results_of_type, true, &at, from, step, bias, relu, y);
+    else
+        STORED(y->type, results_of_type, false, &at, from, step, bias, relu, y);
 }
 
 /* ---- a convolution: forward, or back to the input ---- */
@@ -433,7 +436,7 @@ static lc_status weight_grad_prepare(lc_call *call)
 static bool all_stored(const lc_call *call)
 {
     bool yes = true;
-    for (int i = 0; i < call->n_in; i++) yes &= !given(&call->in[i]) || TAKES(call->in[i].dtype);
+    for (int i = 0; i < call->n_in; i++) yes &= !given(&call->in[i]) || is_stored(call->in[i].dtype);
     for (int k = 0; k < call->n_out; k++) yes &= !given(&call->out[k]) || is_stored(call->out[k].dtype);
     return yes;
 }
@@ -445,6 +448,9 @@ static bool all_stored(const lc_call *call)
 static bool pays(const lc_call *call, const lc_view *x, const lc_view *w, const lc_view *y, double share)
 {
     const int64_t *ints = call->ints;
+#if defined(LC_ISA_PAIRS)
+    if (call->in[0].dtype != LC_BF16 || call->in[1].dtype != LC_BF16) return false;
+#endif
     if (ints[0] != 2 || x->ndim != 4 || w->ndim != 4 || y->ndim != 4 || !all_stored(call)) return false;
     for (int d = 0; d < 2; d++)
         if (w->shape[2 + d] != 3 || ints[1 + d] != 1 || ints[3 + d] > 2 || ints[5 + d] != 1) return false;
@@ -455,7 +461,8 @@ static bool pays(const lc_call *call, const lc_view *x, const lc_view *w, const 
                    (double)((y->shape[3] + WG_RESULTS - 1) / WG_RESULTS);
     double in = (double)(x->shape[2] * x->shape[3]), out = (double)(y->shape[2] * y->shape[3]);
     double plain = n * (in < out ? in : out) * 9 * pairs;
-    double here = tiles * (WG_ALL * pairs + 340. * (double)c / VW + 180. * (double)o / VW) + KERNEL_COST * pairs;
+    double kernel = WG_ALL * pairs * VW * sizeof(float) > LARGE_KERNEL ? LARGE_COST : KERNEL_COST;
+    double here = tiles * (WG_ALL * pairs + 340. * (double)c / VW + 180. * (double)o / VW) + kernel * pairs;
     return here < share * plain;
 }
 
