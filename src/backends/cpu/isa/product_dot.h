@@ -20,7 +20,7 @@
 static bool x_in_place(const product_job *j)
 {
     const lc__product *p = &j->p;
-    return !j->pack_rows && j->x_type == LC_BF16 && p->xk == 1 && p->k % STEP == 0 && p->xm % 2 == 0 &&
+    return !j->pack_rows && j->x_type == LC_BF16 && p->m >= ROWS && p->xk == 1 && p->k % STEP == 0 && p->xm % 2 == 0 &&
            p->xm % 2048 != 0 && j->after.kind != EPILOGUE_ROW_SUMS;
 }
 
@@ -141,16 +141,17 @@ TILES(tile_of_2, 2, false)
 TILES(tile_of_1, 1, false)
 #undef TILES
 
-/* A tile at the edge of the result, of `rows` rows and `width` columns, is computed elsewhere. */
-static void edge_tile(int64_t rows, int64_t width, int64_t steps, rows_of_x x, panel_of_y y, results to)
+/* A tile at the edge of the result, of `rows` rows after `skip` others and of `width` columns, is computed elsewhere.
+ */
+static void edge_tile(int64_t skip, int64_t rows, int64_t width, int64_t steps, rows_of_x x, panel_of_y y, results to)
 {
-    float edge[ROWS * PANEL], old[PANEL];
+    float edge[ROWS * PANEL] = {0}, old[PANEL];
     const results all = {.c = edge, .step = PANEL, .add = !to.rounded && to.add};
     for (int64_t i = 0; all.add && i < rows; i++)
-        memcpy(edge + i * PANEL, to.c + i * to.step, (size_t)width * sizeof *edge);
-    (width <= SIDE ? tile_of_1 : width <= 2 * SIDE ? tile_of_2 : tile)(rows, steps, x, y, all);
+        memcpy(edge + (skip + i) * PANEL, to.c + i * to.step, (size_t)width * sizeof *edge);
+    (width <= SIDE ? tile_of_1 : width <= 2 * SIDE ? tile_of_2 : tile)(skip + rows, steps, x, y, all);
     for (int64_t i = 0; i < rows; i++) {
-        float *c = edge + i * PANEL;
+        float *c = edge + (skip + i) * PANEL;
         if (!to.rounded) {
             memcpy(to.c + i * to.step, c, (size_t)width * sizeof *c);
             continue;
@@ -162,9 +163,8 @@ static void edge_tile(int64_t rows, int64_t width, int64_t steps, rows_of_x x, p
     }
 }
 
-/* The columns of one panel, which begins at column n of the target. `a`: x, or the copy of it, at the piece's first
- * row.
- */
+/* The columns of one panel, which begins at column n of the target. `a`: the piece's first row of x, or of its copy. x
+ * ends with its last row, so its last tile begins with earlier ones; a copy has whole tiles. */
 static void panel_columns(const product_job *j, const float *a, int64_t depth, target to, int64_t rows, int64_t n,
                           int64_t width, const float *panel, int64_t ldb, bool add)
 {
@@ -174,14 +174,15 @@ static void panel_columns(const product_job *j, const float *a, int64_t depth, t
     (void)ldb; /* panels are always copied */
     for (int64_t m = 0; m < rows; m += ROWS) {
         const int64_t count = smaller(rows - m, ROWS);
-        rows_of_x x = {(const char *)(a + m * row_floats(j, depth)), 64, TILE};
+        const int64_t skip = j->copied ? 0 : ROWS - count;
+        rows_of_x x = {(const char *)(a + (m - skip) * row_floats(j, depth)), 64, TILE};
         if (!j->copied) x.row = 2 * j->p.xm, x.step = 2 * STEP;
         if (j->direct)
             r.rounded = to.rounded + m * to.step + n;
         else
             r.c = to.c + m * to.step + n;
         if (width < PANEL || count < ROWS)
-            edge_tile(count, width, steps, x, y, r);
+            edge_tile(skip, count, width, steps, x, y, r);
         else if (j->direct)
             rounded_tile(ROWS, steps, x, y, r);
         else
