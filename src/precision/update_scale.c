@@ -5,18 +5,23 @@
 
 #include "base/number.h"
 
+#include <float.h>
 #include <math.h>
 
 /* in: scale, its reciprocal, the count of updates since the scale last changed (f32, written), and the factor of the
  * gradients, which is not finite if they overflowed; ints: growth_interval; floats: growth_factor, backoff_factor.
- * PyTorch's amp_update_scale: https://github.com/pytorch/pytorch, aten/src/ATen/native/cuda/AmpKernels.cu */
+ * The scale stays at least 2^-126, so that its reciprocal is a number. PyTorch's amp_update_scale:
+ * https://github.com/pytorch/pytorch, aten/src/ATen/native/cuda/AmpKernels.cu */
 static void run_update_scale(const lc_call *c)
 {
     float *scale = c->in[0].data, *unscale = c->in[1].data, *count = c->in[2].data;
     bool fits = isfinite(lc__load_number(c->in[3].data, c->in[3].dtype));
     bool grows = fits && *count + 1 >= (float)c->ints[0];
     float changed = (float)(*scale * c->floats[fits ? 0 : 1]);
-    if (!fits || (grows && isfinite(changed))) *scale = changed;
+    if (!fits)
+        *scale = fmaxf(changed, FLT_MIN);
+    else if (grows && isfinite(changed))
+        *scale = changed;
     *unscale = 1 / *scale;
     *count = fits && !grows ? *count + 1 : 0;
 }

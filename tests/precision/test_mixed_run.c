@@ -9,7 +9,8 @@ enum { EPOCHS = 3, INTERVAL = 4, MOST = 64 };
 typedef struct run {
     const char *root, *strategy, *devices, *ckpt_path, *precision; /* precision NULL: a short growth_interval */
     int64_t stop_after, accumulate;
-    bool deterministic, lbfgs, one_sample;
+    bool deterministic, lbfgs, one_sample,
+        hopeless; /* hopeless: all updates overflow, and the scale is near its least */
 } run;
 
 typedef struct outcome {
@@ -51,6 +52,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     const net *m = (net *)self;
     lc_tensor *loss = plain_step(self, b, i);
     const int64_t batch = lc_trainer_current_epoch(self->trainer) * (SAMPLES / 16) + i;
+    if (m->precision.self && m->r->hopeless) return lc_mul_scalar(loss, INFINITY);
     return m->precision.self && overflows(batch / window(m)) ? lc_mul_scalar(loss, 1e30) : loss;
 }
 
@@ -95,7 +97,8 @@ static lc_status train(lc_comm *comm, const run *r, outcome *out)
     opt.deterministic = r->deterministic;
     opt.precision = r->precision;
     if (!r->precision) {
-        LC_TRY(lc_mixed_precision(&m.precision, .growth_interval = INTERVAL, .init_scale = 1024));
+        const double first = r->hopeless ? 0x1p-120 : 1024;
+        LC_TRY(lc_mixed_precision(&m.precision, .growth_interval = INTERVAL, .init_scale = first));
         opt.precision_plugin = &m.precision;
     }
     lc_status s = lc_trainer_new(&opt, &t);
@@ -186,6 +189,15 @@ TEST(a_resumed_run_has_the_scale)
         CHECK(same(&whole, &rest));
         CHECK_EQ(whole.scale[whole.n - 1], rest.scale[rest.n - 1]);
     }
+}
+
+/* It and its reciprocal stay numbers, with which a run can be resumed. */
+TEST(the_scale_does_not_fall_to_zero)
+{
+    outcome o;
+    train_in_two(&(run){.hopeless = true}, 12, &o);
+    CHECK_EQ(o.n, 6);
+    for (int i = 0; i < o.n; i++) CHECK_NEAR(o.scale[i] * 0x1p126, 1, 0);
 }
 
 TEST(losses_are_near_those_of_f32)

@@ -8,9 +8,9 @@
 
 /* Counts that reveal problems which are not errors (watch.c). */
 typedef struct lc__watch {
-    int64_t batches, losses, updates;  /* in this epoch and run: batches with samples of this rank; with a loss */
-    int64_t first_step;                /* global_step when the epoch began */
-    bool loss_reported, idle_reported; /* reported once per fit */
+    int64_t batches, losses, updates; /* in this epoch and run: batches with samples of this rank; with a loss */
+    int64_t first_step;               /* global_step when the epoch began */
+    bool loss_reported, scale_reported, idle_reported; /* reported once per fit */
 } lc__watch;
 
 typedef struct lc__predictions {

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Training problems that are not errors, reported once per fit: a loss that is no longer finite, an epoch in which
- * training_step returned no loss, and an epoch in which nothing was updated. After each epoch, samples that could not
- * be read.
+/* Training problems that are not errors, reported once per fit: a loss that is no longer finite, a scale of the loss
+ * that skipped updates have made small, an epoch in which training_step returned no loss, and an epoch in which nothing
+ * was updated. After each epoch, samples that could not be read.
  *
- * The loss is checked when values of the step are read anyway because they were logged; otherwise with every
- * log_every_n_steps-th step and with the last batch of an epoch. No step waits for it: that of a device is checked when
- * it has arrived (core/logging/arrivals.h). */
+ * The loss and its scale are checked when values of the step are read anyway because they were logged; otherwise with
+ * every log_every_n_steps-th step and with the last batch of an epoch. No step waits for them: those of a device are
+ * checked when they have arrived (core/logging/arrivals.h). */
 #include "core/loop/loop.h"
 #include "core/logging/arrivals.h"
 #include "core/hooks/trainer_internal.h"
 #include "data/batch_slice.h"
 #include "data/data_internal.h"
+#include "record/graph_impl.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -40,6 +41,34 @@ static lc_status look_at_loss(lc_trainer *t)
     return LC_OK;
 }
 
+/* Gradients that are divided by as much do not overflow because of the scale. */
+#define SMALL_SCALE 0x1p-10
+
+static void report_scale(void *trainer, double unscale, lc__moment at)
+{
+    lc_trainer *t = trainer;
+    lc__watch *w = &t->loop->watch;
+    if (w->scale_reported || unscale * SMALL_SCALE <= 1) return;
+    w->scale_reported = true;
+    lc_trainer_message(
+        t, LC_WARNING,
+        "the scale of the loss has fallen to %g at step %lld (epoch %lld, batch %lld), since updates are "
+        "skipped whose gradients are not finite; detect_anomaly says whether the loss is the cause; if "
+        "it is finite, bf16-mixed has a larger range",
+        1 / unscale, (long long)at.step, (long long)at.epoch, (long long)at.batch);
+}
+
+static lc_status look_at_scale(lc_trainer *t)
+{
+    double unscale;
+    lc_tensor *tensor = t->graph->unscale;
+    if (t->loop->watch.scale_reported || !tensor) return LC_OK;
+    if (t->logging->arrivals) return lc__arrivals_call(t, tensor, report_scale, t);
+    if (lc_item(tensor, &unscale) >= 0)
+        report_scale(t, unscale, (lc__moment){t->global_step, t->current_epoch, t->batch_idx});
+    return LC_OK;
+}
+
 void lc__watch_begin(lc_trainer *t)
 {
     t->loop->watch = (lc__watch){.losses = 0};
@@ -60,7 +89,8 @@ lc_status lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped)
     if (t->outputs.loss) w->losses++;
     bool were_read = t->logging->train_results.n_read > 0;
     bool looks = were_read || t->is_last_batch || (stepped && every > 0 && t->global_step % every == 0);
-    return looks ? look_at_loss(t) : LC_OK;
+    if (looks) LC_TRY(look_at_loss(t));
+    return looks ? look_at_scale(t) : LC_OK;
 }
 
 void lc__watch_epoch_end(lc_trainer *t)

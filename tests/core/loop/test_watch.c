@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Warnings about trainings that go wrong without an error, each once per fit and with the step: a loss that is not
- * finite, training steps without a loss, epochs that train nothing; and after each epoch samples that could not be
- * read. Intended behavior causes no warning. */
+ * finite, a scale of it that has become small, training steps without a loss, epochs that train nothing; and after each
+ * epoch samples that could not be read. Intended behavior causes no warning. */
 #include "test.h"
 
 enum { SAMPLES = 40 };
@@ -81,6 +81,7 @@ typedef struct training {
     net start;
     int64_t epochs, accumulate, log_every;
     const char *strategy, *devices;
+    const char *precision;
     bool no_val;     /* validates with a loader without samples */
     bool limited;    /* validates instead, with a limit of 0 batches */
     bool unreadable; /* every fourth sample has the data of another, in training and validation */
@@ -143,6 +144,7 @@ static lc_status fit(lc_comm *comm, const training *what, warnings *h)
     o.max_epochs = what->epochs ? what->epochs : 3;
     o.strategy = what->strategy;
     o.devices = what->devices;
+    o.precision = what->precision;
     if (what->accumulate) o.accumulate_grad_batches = what->accumulate;
     if (what->log_every) o.log_every_n_steps = what->log_every == -1 ? 0 : what->log_every;
     int64_t batch_size = 4 / (comm ? lc_comm_size(comm) : 1); /* ten batches */
@@ -198,6 +200,24 @@ TEST(a_loss_that_is_not_finite)
     CHECK_ONE(h, "the loss is nan");
     CHECK_OK(fit(NULL, &(training){.ops = &by_hand, .start = {.nan_from = 3, .inf_from = -1, .steps = true}}, &h));
     CHECK_ONE(h, "the loss is nan");
+}
+
+/* With a finite loss, too, whose gradients overflow. The 27th skipped update makes it 2^-11. */
+TEST(a_scale_of_the_loss_that_falls)
+{
+    warnings h;
+    training what = {.start = {.nan_from = -1, .inf_from = 0}, .precision = "16-mixed", .log_every = 5, .epochs = 6};
+    static const char *const strategies[] = {NULL, "data_parallel"};
+    for (int i = 0; i < 2; i++) {
+        what.strategy = strategies[i];
+        what.devices = strategies[i] ? "2" : NULL;
+        CHECK_OK(fit(NULL, &what, &h));
+        CHECK_CONTAINS(h.text, "the scale of the loss has fallen to 6.10352e-05 at step 30 (epoch 2, batch 9)");
+        CHECK_CONTAINS(h.text, "bf16-mixed");
+    }
+    what.epochs = 2;
+    CHECK_OK(fit(NULL, &what, &h));
+    CHECK(!strstr(h.text, "the scale of the loss"));
 }
 
 TEST(training_steps_without_a_loss)
