@@ -5,7 +5,8 @@
  *   12 conv2d 3 7 -1 ; 1 1 0 0 1 1 1 ;
  *
  * which means: value 12 is conv2d of the values 3 and 7 without a bias; then come its ints, then its floats. A leading
- * '@' says that the operator is called where no gradient is recorded. */
+ * '@' says that the operator is called where no gradient is recorded, '~' that it is called in a region that turns
+ * autocast off, or on if the graph has none. */
 #ifndef LC_TESTS_RANDOM_PROGRAM_H
 #define LC_TESTS_RANDOM_PROGRAM_H
 
@@ -70,11 +71,12 @@ typedef struct leaf {
     int ndim;
     int64_t shape[LC_MAX_DIMS];
     double values[MAX_LEAF];
+    lc_dtype low; /* LC_BF16 or LC_F16; 0: the type of the program */
 } leaf;
 
 typedef struct instr {
     op_id op;
-    bool no_grad;
+    bool no_grad, turns_autocast;
     int n_in, in[6]; /* values, by the index of the instruction that made them; -1: none */
     int n_i;
     int64_t i[16];
@@ -83,7 +85,8 @@ typedef struct instr {
 } instr;
 
 typedef struct program {
-    lc_dtype dtype; /* LC_F32 or LC_F64, the type of everything except indices and conditions */
+    lc_dtype dtype;             /* LC_F32 or LC_F64, the type of everything except indices and conditions */
+    lc_dtype autocast, storage; /* of the graph; 0: none */
     int steps, n, n_leaves;
     uint64_t seed; /* of the drawn numbers */
     instr code[MAX_CODE];
@@ -120,7 +123,7 @@ static inline int64_t leaf_numel(const leaf *l)
 
 static inline void print_instr(FILE *f, const instr *c, int at)
 {
-    fprintf(f, "%d %s%s", at, c->no_grad ? "@" : "", op_names[c->op]);
+    fprintf(f, "%d %s%s%s", at, c->no_grad ? "@" : "", c->turns_autocast ? "~" : "", op_names[c->op]);
     for (int k = 0; k < c->n_in; k++) fprintf(f, " %d", c->in[k]);
     fprintf(f, " ;");
     for (int k = 0; k < c->n_i; k++) fprintf(f, " %lld", (long long)c->i[k]);

@@ -83,7 +83,7 @@ static inline int new_leaf(drawing *d, leaf_kind kind, int ndim, const int64_t *
         x = style == 0 ? 0.5 * rint(2 * x) : style == 1 ? 0.75 : x;
         l->values[i] = kind == IDS ? (double)below(d, classes) : kind == MASK ? (double)below(d, 2) : (double)(float)x;
     }
-    d->leaves[p->n_leaves] = leaf_new(l, p->dtype, NULL);
+    d->leaves[p->n_leaves] = leaf_new(l, p->dtype, NULL, 0);
     return EMIT(.op = OP_leaf, .n_i = 1, .i = {p->n_leaves++});
 }
 

@@ -5,6 +5,8 @@
 #define LC_TESTS_RANDOM_PROGRAM_RUN_H
 
 #include "random_program.h"
+#include "base/number.h"
+#include "tensor/tensor_impl.h"
 
 #define MAX_NOTES   640
 #define MAX_NUMBERS 120000
@@ -24,11 +26,11 @@ typedef struct record {
 } record;
 
 typedef struct run_mode {
-    bool unplanned, reference;
+    bool unplanned, reference, rounds_leaves;
     double noise; /* relative error added to every result, the same for equal values */
     double phase;
     const double *shift; /* added to the parameters, in their order */
-    lc_dtype dtype;      /* 0: the program's own */
+    lc_dtype dtype;      /* 0: the program's own; else of everything, without autocast and storage */
 } run_mode;
 
 static inline lc_tensor *reduce_op(const instr *c, lc_tensor *x)
@@ -341,15 +343,12 @@ static inline void note_tensor(record *r, lc_tensor *t, int step, const char *ki
         return;
     }
     for (int64_t i = 0; i < n; i++)
-        r->numbers[r->used + i] = dtype == LC_F32   ? (double)((float *)bytes)[i]
-                                  : dtype == LC_F64 ? ((double *)bytes)[i]
-                                  : dtype == LC_I64 ? (double)((int64_t *)bytes)[i]
-                                                    : (double)((uint8_t *)bytes)[i];
+        r->numbers[r->used + i] = lc__load_number(bytes + (size_t)i * lc_dtype_size(dtype), dtype);
     r->used += n;
     r->n++;
 }
 
-static inline lc_tensor *leaf_new(const leaf *l, lc_dtype dtype, const double *shift)
+static inline lc_tensor *leaf_new(const leaf *l, lc_dtype dtype, const double *shift, double noise)
 {
     static _Alignas(8) char bytes[8 * MAX_LEAF];
     lc_tensor *t;
@@ -358,14 +357,8 @@ static inline lc_tensor *leaf_new(const leaf *l, lc_dtype dtype, const double *s
     CHECK_OK(lc_tensor_new_layout(own, l->ndim, l->shape, l->layout, &t));
     for (int64_t i = 0; i < n; i++) {
         double v = l->values[i] + (shift ? shift[i] : 0);
-        if (own == LC_F32)
-            ((float *)bytes)[i] = (float)v;
-        else if (own == LC_F64)
-            ((double *)bytes)[i] = v;
-        else if (own == LC_I64)
-            ((int64_t *)bytes)[i] = (int64_t)v;
-        else
-            ((uint8_t *)bytes)[i] = v != 0;
+        if (lc_dtype_is_float(own)) v *= 1 + noise * sin(v * 1234.5);
+        lc__store_number(bytes + (size_t)i * lc_dtype_size(own), own, v);
     }
     CHECK_OK(lc_tensor_write(t, bytes, (size_t)n * lc_dtype_size(own)));
     lc_tensor_set_requires_grad(t, l->kind == PARAMETER);
@@ -392,13 +385,18 @@ static inline void run_program(const program *p, const run_mode *h, record *r)
     r->n = 0, r->used = 0, r->error[0] = 0;
     if (h->unplanned) setenv("LIGHTC_PLAN", "off", 1);
     if (h->reference) setenv("LIGHTC_KERNELS", "reference", 1);
-    lc_status made = lc_graph_new(&g, .threads = 2, .seed = p->seed);
+    lc_status made = lc_graph_new(&g, .threads = 2, .seed = p->seed, .autocast = h->dtype ? 0 : p->autocast,
+                                  .storage = h->dtype ? 0 : p->storage);
     if (h->unplanned) unsetenv("LIGHTC_PLAN");
     if (h->reference) unsetenv("LIGHTC_KERNELS");
     CHECK_OK(made);
     for (int k = 0; k < p->n_leaves; k++) {
-        leaves[k] = leaf_new(&p->leaves[k], dtype, p->leaves[k].kind == PARAMETER ? shift : NULL);
-        if (shift && p->leaves[k].kind == PARAMETER) shift += leaf_numel(&p->leaves[k]);
+        const leaf *l = &p->leaves[k];
+        leaves[k] = leaf_new(l, h->dtype || !l->low ? dtype : l->low, l->kind == PARAMETER ? shift : NULL,
+                             h->rounds_leaves ? h->noise : 0);
+        if (shift && l->kind == PARAMETER) shift += leaf_numel(l);
+        if (p->storage && !h->dtype && l->kind == PARAMETER && lc_tensor_dtype(leaves[k]) == LC_F32)
+            CHECK_OK(lc__tensor_store(leaves[k], p->storage));
     }
     for (int step = 0; step < p->steps && !r->error[0]; step++) {
         bool assigned[MAX_LEAVES] = {false}, region = false;
@@ -410,10 +408,11 @@ static inline void run_program(const program *p, const run_mode *h, record *r)
             for (int j = 0; j < c->n_in; j++) in[j] = c->in[j] < 0 ? NULL : v[c->in[j]];
             v[k] = kept[k] = losses[k] = NULL;
             if (c->no_grad) lc_no_grad_begin();
+            if (c->turns_autocast) lc_autocast_begin(!p->autocast);
             if (c->op == OP_leaf) {
                 v[k] = leaves[c->i[0]];
             } else if (c->op == OP_assign) {
-                lc_assign(in[0], in[1]);
+                lc_assign(in[0], h->rounds_leaves ? with_noise(in[1], h) : in[1]);
                 for (int j = 0; j < p->n_leaves; j++) assigned[j] |= leaves[j] == in[0];
             } else if (c->op == OP_backward) {
                 if (region) lc_checkpoint_end(), region = false;
@@ -433,6 +432,7 @@ static inline void run_program(const program *p, const run_mode *h, record *r)
                 if (h->noise && !is_view(c) && !lc_tensor_is_error(v[k])) v[k] = with_noise(v[k], h);
                 if (is_draw(c->op)) kept[k] = lc_keep(v[k]);
             }
+            if (c->turns_autocast) lc_autocast_end();
             if (c->no_grad) lc_no_grad_end();
             if (v[k] && lc_tensor_is_error(v[k])) break;
         }

@@ -55,9 +55,10 @@ static const char *const modes[] = {"one optimizer", "two groups", "two optimize
                                     "manual and toggled"};
 
 #define OPTIMIZER(id, ...)                                                                                             \
-    static lc_optimizer *make_##id(lc_module *m)                                                                       \
+    static lc_optimizer *make_##id(lc_module *m, bool master, bool stochastic)                                         \
     {                                                                                                                  \
-        return lc_##id(m, .no_parameters = true, .lr = 0.02, __VA_ARGS__);                                             \
+        return lc_##id(m, .no_parameters = true, .lr = 0.02, .master_weights = master,                                 \
+                       .stochastic_rounding = stochastic, __VA_ARGS__);                                                \
     }
 OPTIMIZER(sgd, .momentum = 0.9)
 OPTIMIZER(adam, .eps = 1e-2)
@@ -69,7 +70,7 @@ OPTIMIZER(radam, .eps = 1e-2)
 
 static const struct {
     const char *name;
-    lc_optimizer *(*make)(lc_module *m);
+    lc_optimizer *(*make)(lc_module *m, bool master, bool stochastic);
 } optimizers[] = {{"SGD", make_sgd},         {"Adam", make_adam},   {"AdamW", make_adamw}, {"RMSprop", make_rmsprop},
                   {"Adagrad", make_adagrad}, {"NAdam", make_nadam}, {"RAdam", make_radam}};
 enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
@@ -188,6 +189,8 @@ typedef struct config {
     int n_odd;
     bool bare, f64; /* no other parameters; in f64 */
     bool decays, thaws, backward_before;
+    const char *precision; /* NULL: f32 */
+    bool master, stochastic;
     const char *chunk; /* deterministic, with chunks of at most this many samples; NULL: not */
     sequel sequel;
 } config;
@@ -242,6 +245,17 @@ static inline void draw_odd(config *c, int k)
     c->chunk = below(&d, 3) ? NULL : chunks[below(&d, 4)];
     c->sequel = below(&d, 2) ? NONE : (sequel)below(&d, SEQUELS);
     say_odd(c);
+}
+
+/* In 16 bits or f64, with the same bits in all places. */
+static inline void draw_precision(config *c, int k)
+{
+    static const char *const names[] = {"bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"};
+    draw d = {.key = 9000000 + (uint64_t)k};
+    c->precision = names[k % 5];
+    if (!c->chunk) c->chunk = below(&d, 2) ? "3" : "4";
+    if (k % 5 == 2 || k % 5 == 3) c->master = below(&d, 3) == 0, c->stochastic = !c->master && below(&d, 2);
+    say(c, c->precision, c->master ? "master weights" : c->stochastic ? "stochastic" : "");
 }
 
 static inline config draw_config(int k)

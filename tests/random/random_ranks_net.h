@@ -122,7 +122,7 @@ static inline lc_tensor *predict_step(lc_module *self, const lc_batch *b, int64_
 
 static inline lc_status make_optimizer(net *m, lc_tensor *const *list, int n, lc_optimizer **out)
 {
-    *out = optimizers[m->c->optimizer].make(&m->base);
+    *out = optimizers[m->c->optimizer].make(&m->base, m->c->master, m->c->stochastic);
     if (!*out) return LC_ERR_INTERNAL;
     int group = lc_optimizer_add_group(*out, "first", list, n);
     if (group < 0) return (lc_status)group;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Law 2 over random configurations: a training with random options, optimizers, callbacks and data ends with the
- * numbers of one process under every strategy, on any number of ranks or devices, or is refused with a message.
+ * numbers of one process under every strategy, on any number of ranks or devices, in every precision, or is refused
+ * with a message.
  *
  * LIGHTC_TEST_SHOW=1 shows each configuration. LIGHTC_TEST_FROM=K begins with the K-th and runs each in all places
  * (otherwise in a third of them), LIGHTC_TEST_COUNT=N limits their number. */
@@ -145,6 +146,7 @@ static lc_status run(const config *c, const place *at, lc_comm *comm, int64_t af
     opt.strategy = at->strategy;
     opt.shard_size = at->shard_size;
     opt.logger = "csv";
+    opt.precision = c->precision;
     if (at->devices > 1) {
         snprintf(devices, sizeof devices, "%d", at->devices);
         opt.devices = devices;
@@ -280,16 +282,21 @@ static bool cuts_unevenly(const config *c, const place *at)
 static const int known[] = {37, 41, 163, 204, 1354};
 enum { KNOWN = sizeof known / sizeof *known };
 
-TEST(configurations)
+/* low: in other precisions than f32. */
+static void run_everywhere(bool low)
 {
     static outcome want;
     static job j;
     const char *from = getenv("LIGHTC_TEST_FROM"), *count = getenv("LIGHTC_TEST_COUNT");
     bool shows = getenv("LIGHTC_TEST_SHOW");
-    int first = from ? atoi(from) : 0, ran = 0, refused = 0, n = count ? atoi(count) : ROUNDS(70, 35);
-    for (int i = 0; i < n + (from ? 0 : KNOWN); i++) {
+    int first = from ? atoi(from) : 0, ran = 0, refused = 0,
+        n = count ? atoi(count)
+            : low ? ROUNDS(30, 10)
+                  : ROUNDS(70, 35);
+    for (int i = 0; i < n + (from || low ? 0 : KNOWN); i++) {
         int k = i < n ? first + i : known[i - n];
         config c = draw_config(k);
+        if (low) draw_precision(&c, k);
         memset(&want, 0, sizeof want);
         CHECK_OK(run(&c, &(place){NULL, 1, 1, 0}, NULL, -1, false, &want));
         if (shows) printf("%d: %s: %s\n", k, c.text, want.status < 0 ? want.message : "ran");
@@ -311,6 +318,16 @@ TEST(configurations)
     if (shows) printf("%d ran, %d were refused\n", ran, refused);
 }
 
+TEST(configurations)
+{
+    run_everywhere(false);
+}
+
+TEST(configurations_in_every_precision)
+{
+    run_everywhere(true);
+}
+
 static bool draws(const config *c, const char *option)
 {
     for (size_t i = 0; i < OPTIONS; i++)
@@ -319,16 +336,17 @@ static bool draws(const config *c, const char *option)
 }
 
 /* Law 3: saved after any batch in one place, and resumed in another. */
-TEST(configurations_that_resume_elsewhere)
+static void resume_elsewhere(bool low)
 {
     static outcome want;
     static job before, j;
     const char *from = getenv("LIGHTC_TEST_FROM"), *count = getenv("LIGHTC_TEST_COUNT");
     bool shows = getenv("LIGHTC_TEST_SHOW");
-    int first = from ? atoi(from) : 0, n = count ? atoi(count) : ROUNDS(70, 35);
+    int first = from ? atoi(from) : 0, n = count ? atoi(count) : low ? ROUNDS(30, 10) : ROUNDS(70, 35);
     for (int k = first; k < first + n; k++) {
         config c = draw_config(k);
         draw d = {.key = 5000 + (uint64_t)k};
+        if (low) draw_precision(&c, k);
         memset(&want, 0, sizeof want);
         c.sequel = NONE;
         if (draws(&c, "fast_dev_run") || calls(&c, rate_finder)) continue; /* it would save in its trial */
@@ -348,6 +366,16 @@ TEST(configurations_that_resume_elsewhere)
                 if (!is_refused(&j.o[r])) compare(k, &c, b, r, &want, &j.o[r]);
         }
     }
+}
+
+TEST(configurations_that_resume_elsewhere)
+{
+    resume_elsewhere(false);
+}
+
+TEST(configurations_that_resume_elsewhere_in_every_precision)
+{
+    resume_elsewhere(true);
 }
 
 TEST_MAIN
