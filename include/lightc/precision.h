@@ -64,7 +64,7 @@ LC_DEFAULTS(lc_mixed_precision, lc_mixed_precision_args, .dtype = LC_F16, .init_
 typedef enum lc_autocast_class {
     LC_AUTOCAST_F32,    /* takes and gives f32 */
     LC_AUTOCAST_LOW,    /* takes and gives 16 bits: products, convolutions, attention */
-    LC_AUTOCAST_FOLLOW, /* gives 16 bits if all its operands have 16, else f32 */
+    LC_AUTOCAST_FOLLOW, /* gives 16 bits if all its data operands have 16, else f32 */
 } lc_autocast_class;
 
 /* The shortest times of lc_precision_measure. */

@@ -51,6 +51,8 @@ static const row rows[] = {
     FOLLOW(interpolate_backward, ALL, ALL)
     FOLLOW(dropout, ALL, ALL)
     FOLLOW(embedding, ALL, ALL)
+    FOLLOW(prelu, BIT(0), ALL)
+    FOLLOW(prelu_backward, BIT(0) | BIT(1), ALL)
     FOLLOW(batch_norm, BIT(0), BIT(0))
     FOLLOW(batch_norm_backward, BIT(0) | BIT(1), BIT(0))
     FOLLOW(batch_norm_inference, BIT(0), BIT(0))

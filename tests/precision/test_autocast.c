@@ -216,6 +216,47 @@ TEST(a_weight_inside_and_outside)
     end(&w);
 }
 
+static lc_tensor *without_dims(lc_tensor *x)
+{
+    return lc_select(lc_select(x, 0, 0), 0, 0);
+}
+
+/* As in PyTorch an f32 operand of no dimensions does not make a result f32. */
+TEST(a_number_without_dimensions_does_not_count)
+{
+    world w;
+    begin(&w, LC_ARGS(lc_graph, .autocast = LC_BF16));
+    STEPS(&w)
+    {
+        lc_tensor *one = lc_matmul(w.fine, w.w), *number = without_dims(w.fine);
+        expect(&w, lc_mul(one, number), 1);
+        expect(&w, lc_mul(number, one), 1);
+        expect(&w, lc_where(lc_gt(one, lc_full_like(one, 0)), number, one), 1);
+        expect(&w, lc_mul(one, w.fine), FINE);
+        expect(&w, lc_mul(w.fine, without_dims(one)), FINE);
+        expect(&w, lc_mul(number, without_dims(one)), FINE);
+        expect(&w, lc_mul(number, number), (double)((float)FINE * (float)FINE));
+    }
+    end(&w);
+}
+
+/* It is stored as its input, whatever the weight is. */
+TEST(prelu_follows_its_input)
+{
+    world w;
+    begin(&w, LC_ARGS(lc_graph, .autocast = LC_BF16));
+    STEPS(&w)
+    {
+        lc_zero_grad(w.g);
+        lc_tensor *one = lc_matmul(w.fine, w.w), *weight = lc_reshape(w.fine, 1);
+        expect(&w, lc_prelu(lc_neg(one), weight), -1);
+        expect(&w, lc_prelu(lc_neg(w.fine), weight), -(double)((float)FINE * (float)FINE));
+        lc_backward(lc_sum(lc_prelu(lc_neg(one), weight)));
+        expect(&w, lc_gradient(w.w), -1); /* of one it is -FINE, rounded */
+    }
+    end(&w);
+}
+
 /* Operands of 16 bits lose nothing in a loss: f16 has neither 513 squared nor 1024.998. */
 TEST(losses_are_f32)
 {

@@ -22,6 +22,7 @@ DIFFERENCES = {name: ("f32", "follow", reason) for names, reason in (
     ("softmax log_softmax logsumexp", LOSSES),
     ("xlogy", POWERS),
 ) for name in names.split()}
+DIFFERENCES["prelu"] = ("follow", "low", "it multiplies each number once; f32 ones stay f32")
 
 
 def operators():
@@ -44,6 +45,7 @@ def operators():
         "rms_norm": lambda r: f.rms_norm(r(3, 4), (4,)),
         "group_norm": lambda r: f.group_norm(r(2, 4, 6, 6), 2),
         "embedding": lambda r: f.embedding(torch.tensor([0, 1]), r(3, 4)),
+        "prelu": lambda r: f.prelu(r(3, 4), torch.ones(4) / 8),
         "dropout": lambda r: f.dropout(r(3, 4), 0.5),
         "max_pool2d": lambda r: f.max_pool2d(r(2, 4, 6, 6), 2),
         "avg_pool2d": lambda r: f.avg_pool2d(r(2, 4, 6, 6), 2),

@@ -272,12 +272,15 @@ static lc_status add_conversion(assigner *a, const lc_ir_node *n)
     return LC_OK;
 }
 
-/* Whether the data operands are low, and there is one. */
+/* Whether the data operands are low, and there is one. An operand of no dimensions only counts if all have none. */
 static bool follows(const assigner *a, const lc_ir_node *n, uint32_t operands)
 {
-    bool any = false;
+    bool any_dims = false, any = false;
+    for (int i = 0; i < n->n_in; i++)
+        any_dims |= has_bit(operands, i) && is_f32(a, n->in[i]) && a->b->values[n->in[i]].type.ndim;
     for (int i = 0; i < n->n_in; i++) {
         if (!has_bit(operands, i) || !is_f32(a, n->in[i])) continue;
+        if (any_dims && !a->b->values[n->in[i]].type.ndim) continue;
         if (!a->is_low[n->in[i]]) return false;
         any = true;
     }
