@@ -131,8 +131,17 @@ static bool bounds(const program *p, double u, double *may)
     return true;
 }
 
+/* A product may also multiply padding by what is not finite. */
+static bool is_finite(const record *r)
+{
+    for (int64_t i = 0; i < r->used; i++)
+        if (!isfinite(r->numbers[i])) return false;
+    return true;
+}
+
 static bool explained(court *c, const program *p, const record *r, const double *may)
 {
+    bool finite = is_finite(&truth);
     double u = roundoff(p), most = u == 0x1p-11 ? 3e3 : 1e18;
     for (int k = 0; k < r->n; k++) {
         const note *o = &r->notes[k];
@@ -144,7 +153,7 @@ static bool explained(court *c, const program *p, const record *r, const double 
         for (int64_t i = o->at; i < o->at + o->n; i++) {
             double a = r->numbers[i], b = truth.numbers[i];
             double bound = fmax(fmax(may[i], mean), 16 * u * (scale + 0.3));
-            if (same(a, b) || !isfinite(bound) || fabs(b) > most) continue;
+            if (same(a, b) || !isfinite(bound) || fabs(b) > most || (isnan(a) && !finite)) continue;
             c->judged++;
             if (fabs(a - b) <= bound) continue;
             snprintf(c->verdict, sizeof c->verdict, "differs: %s[%lld] is %.12g, in f64 %.12g (+- %.3g)", o->name,
@@ -159,9 +168,7 @@ static bool explained(court *c, const program *p, const record *r, const double 
 static bool overflows(const program *p)
 {
     if (roundoff(p) != 0x1p-11 && !p->leaves[0].low) return false;
-    for (int64_t i = 0; i < planned.used; i++)
-        if (!isfinite(planned.numbers[i])) return true;
-    return false;
+    return !is_finite(&planned);
 }
 
 /* Whether the run in f64 can judge the numbers. The gradient of a cosine is a difference of large terms within the
