@@ -60,20 +60,21 @@ static void scale(lc_tensor *const *numbers)
 {
     for (int k = 0; k < 2; k++) {
         lc_tensor *factor = lc_scalar(k ? NAN : 0.5, LC_F32);
-        lc_tensor *in[] = {numbers[0], numbers[1], numbers[2], factor};
-        lc_op_call(lc__op_find("update_scale"), 4, in, 1, (const int64_t[]){2}, 2, (const double[]){2, 0.5}, LC_HERE);
+        lc_tensor *in[] = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], factor};
+        lc_op_call(lc__op_find("update_scale"), 6, in, 2, (const int64_t[]){2, !k}, 2, (const double[]){2, 0.5},
+                   LC_HERE);
     }
 }
 
 typedef struct operands {
-    lc_tensor *x, *keys, *numbers[3];
+    lc_tensor *x, *keys, *numbers[5];
 } operands;
 
 static lc_status make_operands(operands *o)
 {
     LC_TRY(new_tensor(LC_F32, 4, &o->x));
     LC_TRY(new_tensor(LC_I64, 1, &o->keys));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         LC_TRY(lc_tensor_new(LC_F32, 0, NULL, &o->numbers[i]));
         LC_TRY(lc_tensor_write(o->numbers[i], &(float){1}, sizeof(float)));
     }
@@ -99,7 +100,7 @@ lc_status check_others(check *c)
     lc_status status = lc_graph_new(&g, .threads = 1, .seed = 5, .device = "cpu");
     if (status >= 0) status = make_operands(&o);
     if (status >= 0 && g) status = run(c, g, &o);
-    for (int i = 0; i < 3; i++) lc_tensor_unref(o.numbers[i]);
+    for (int i = 0; i < 5; i++) lc_tensor_unref(o.numbers[i]);
     lc_tensor_unref(o.x), lc_tensor_unref(o.keys);
     lc_graph_free(g);
     return status;

@@ -2,7 +2,9 @@
 /* "16-mixed", and mixed precision of the program: autocast, with a dynamic scale of the loss.
  *
  * Scale, its reciprocal and the count of updates since it last changed are numbers on the run's device, changed by
- * operators of the step: no step waits for the device. The norm of the gradients, which is the same on all ranks, shows
+ * operators of the step: no step waits for the device. Several optimizers may apply gradients of one backward pass, or
+ * of one window of accumulation: so within a step losses and gradients keep the scale that the first ones had, which
+ * the first update holds. The norm of the gradients, which is the same on all ranks, shows
  * whether they are finite: so all ranks have the same scale without an exchange. */
 #include "base/args.h"
 #include "base/handle.h"
@@ -24,7 +26,9 @@ typedef struct scaler {
     double growth_factor, backoff_factor;
     int64_t growth_interval;
     double first_scale, first_count; /* until the numbers below exist */
-    lc_tensor *scale, *unscale, *count;
+    lc__scale now;
+    bool holds;    /* the step `step` has updated: its scale is the held one */
+    uint64_t step; /* as lc_step_begin got it */
 } scaler;
 
 /* Its reciprocal is finite, too. */
@@ -48,9 +52,12 @@ static lc_status set_number(double value, lc_tensor **number)
 
 static lc_status set_numbers(scaler *s)
 {
-    LC_TRY(set_number(s->first_scale, &s->scale));
-    LC_TRY(set_number(1 / s->first_scale, &s->unscale));
-    return set_number(s->first_count, &s->count);
+    s->holds = false;
+    LC_TRY(set_number(s->first_scale, &s->now.scale));
+    LC_TRY(set_number(1 / s->first_scale, &s->now.unscale));
+    LC_TRY(set_number(s->first_scale, &s->now.held));
+    LC_TRY(set_number(1 / s->first_scale, &s->now.held_unscale));
+    return set_number(s->first_count, &s->now.count);
 }
 
 static lc_status new_scaler(const lc_mixed_precision_args *a, scaler **out)
@@ -88,29 +95,37 @@ static lc_status convert_module(void **self, lc_module *m)
 {
     scaler *s = *self;
     LC_TRY(lc__module_store(m, LC_F32));
-    return s->scale ? LC_OK : set_numbers(s);
+    s->holds = false;
+    return s->now.scale ? LC_OK : set_numbers(s);
 }
 
 static void after_update(void *self, lc_optimizer *optimizer)
 {
-    const scaler *s = self;
-    if (optimizer->factor)
-        lc__update_scale(s->scale, s->unscale, s->count, optimizer->factor, s->growth_interval, s->growth_factor,
-                         s->backoff_factor);
+    scaler *s = self;
+    lc_graph *g = lc_current_graph();
+    if (!optimizer->factor) return;
+    lc__update_scale(&s->now, !s->holds, optimizer->factor, s->growth_interval, s->growth_factor, s->backoff_factor);
+    if (s->holds) return;
+    s->holds = true;
+    s->step = g->rng.step;
+    lc_graph_set_unscale(g, s->now.held_unscale, after_update, s);
 }
 
 static int tensors(void *self, lc_tensor **out)
 {
     const scaler *s = self;
-    out[0] = s->scale;
-    return 1;
+    out[0] = s->now.scale;
+    out[1] = s->now.held;
+    return 2;
 }
 
 static lc_tensor *scale_loss(void *self, lc_tensor *loss)
 {
     scaler *s = self;
-    lc_graph_set_unscale(lc_current_graph(), s->unscale, after_update, s);
-    return lc_mul_at(loss, s->scale, lc__site_of(loss)); /* errors name the line of the loss */
+    lc_graph *g = lc_current_graph();
+    s->holds &= s->step == g->rng.step;
+    lc_graph_set_unscale(g, s->holds ? s->now.held_unscale : s->now.unscale, after_update, s);
+    return lc_mul_at(loss, s->holds ? s->now.held : s->now.scale, lc__site_of(loss)); /* errors name the loss's line */
 }
 
 /* ---- state: as Lightning's, the scale after the last update and the updates since it last changed ---- */
@@ -119,9 +134,9 @@ static lc_status read_numbers(const scaler *s, double *scale, double *count)
 {
     *scale = s->first_scale;
     *count = s->first_count;
-    if (!s->scale) return LC_OK;
-    LC_TRY(lc_item(s->scale, scale));
-    return lc_item(s->count, count);
+    if (!s->now.scale) return LC_OK;
+    LC_TRY(lc_item(s->now.scale, scale));
+    return lc_item(s->now.count, count);
 }
 
 static lc_status save_state(void *self, lc_state *state)
@@ -158,16 +173,15 @@ static lc_status load_state(void *self, const lc_state *state)
     s->growth_interval = interval;
     s->first_scale = scale;
     s->first_count = (double)count;
-    return s->scale ? set_numbers(s) : LC_OK;
+    return s->now.scale ? set_numbers(s) : LC_OK;
 }
 
 static void teardown(void *self)
 {
     scaler *s = self;
     if (!s) return;
-    lc_tensor_unref(s->scale);
-    lc_tensor_unref(s->unscale);
-    lc_tensor_unref(s->count);
+    lc_tensor *const all[] = {s->now.scale, s->now.unscale, s->now.count, s->now.held, s->now.held_unscale};
+    for (int i = 0; i < 5; i++) lc_tensor_unref(all[i]);
     free(s);
 }
 

@@ -225,6 +225,7 @@ typedef struct pair {
     lc_optimizer *opt[2];
     lc_precision precision;
     lc_status first_error;
+    bool clips;
     double scale[UPDATES], lr[UPDATES];
     int n;
 } pair;
@@ -264,6 +265,21 @@ static lc_tensor *manual_step(lc_module *self, const lc_batch *b, int64_t i)
     return NULL;
 }
 
+/* One backward pass for both, whose gradients have the scale that the loss had. */
+static lc_tensor *joint_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    pair *m = (pair *)self;
+    (void)b, (void)i;
+    lc_zero_grad(lc_current_graph());
+    lc_status s = lc_manual_backward(self, lc_add(loss_of(m, 0), loss_of(m, 1)));
+    for (int k = 0; k < 2; k++) {
+        if (m->clips) lc_clip_grad_norm(lc_manual_optimizer(self, k), 10);
+        if (s >= 0) s = lc_manual_step(self, lc_manual_optimizer(self, k));
+    }
+    if (s < 0) m->first_error = s;
+    return NULL;
+}
+
 static lc_status two_optimizers(lc_module *self, lc_optimizers *out)
 {
     pair *m = (pair *)self;
@@ -290,17 +306,21 @@ static const lc_module_ops pair_ops = {LC_MODULE_OPS_INIT("pair"), .training_ste
 static const lc_module_ops manual_ops = {LC_MODULE_OPS_INIT("pair"), .training_step = manual_step,
                                          .configure_optimizers = two_optimizers, .on_train_batch_end = note_batch,
                                          .manual_optimization = true};
+static const lc_module_ops joint_ops = {LC_MODULE_OPS_INIT("pair"), .training_step = joint_step,
+                                        .configure_optimizers = two_optimizers, .on_train_batch_end = note_batch,
+                                        .manual_optimization = true};
 
 /* One scale, which each update of either changes as torch.amp.GradScaler does, and schedules that step after updates
  * that were skipped, too, as in Lightning. */
-static void check_pair(bool manual)
+static void check_pair(const lc_module_ops *ops, bool clips, const char *strategy)
 {
     static const int64_t shape[] = {1};
-    pair m = {.first_error = LC_OK};
+    const bool manual = ops->manual_optimization;
+    pair m = {.first_error = LC_OK, .clips = clips};
     lc_dataloader *loader;
     lc_trainer *t;
     CHECK_OK(loader_of(0, SAMPLES, BATCH, true, &loader));
-    lc_module_init(&m.base, manual ? &manual_ops : &pair_ops, 3);
+    lc_module_init(&m.base, ops, 3);
     for (int k = 0; k < 2; k++)
         m.w[k] = lc_module_add_parameter(&m.base, k ? "second" : "first", LC_F32, LC_ROW_MAJOR, 1, shape,
                                          (lc_init){.kind = LC_INIT_ZEROS});
@@ -308,6 +328,8 @@ static void check_pair(bool manual)
     lc_trainer_options opt = quiet_options(NULL);
     opt.max_epochs = EPOCHS;
     opt.precision_plugin = &m.precision;
+    opt.strategy = strategy;
+    if (strategy) opt.devices = "2";
     CHECK_OK(lc_trainer_new(&opt, &t));
     CHECK_OK(lc_trainer_fit(t, &m.base, .train_dataloader = loader));
     CHECK_OK(m.first_error);
@@ -339,12 +361,19 @@ static void check_pair(bool manual)
 
 TEST(two_optimizers_and_a_schedule)
 {
-    check_pair(false);
+    check_pair(&pair_ops, false, NULL);
+    check_pair(&pair_ops, false, "data_parallel");
 }
 
 TEST(two_manual_optimizers)
 {
-    check_pair(true);
+    check_pair(&manual_ops, false, NULL);
+}
+
+TEST(two_optimizers_of_one_backward_pass)
+{
+    check_pair(&joint_ops, false, NULL);
+    check_pair(&joint_ops, true, NULL);
 }
 
 TEST_MAIN

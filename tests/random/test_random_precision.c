@@ -181,7 +181,7 @@ static bool judgeable(const program *p)
         const instr *c = &p->code[k];
         assigned |= c->op == OP_assign && p->leaves[p->code[c->in[0]].i[0]].kind == PARAMETER;
         view |= is_view(c);
-        if (c->op == OP_cosine_similarity) return false;
+        if (c->op == OP_cosine_similarity || c->op == OP_bernoulli) return false;
     }
     return !(p->storage && assigned && view);
 }
