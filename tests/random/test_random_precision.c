@@ -172,8 +172,8 @@ static bool overflows(const program *p)
 }
 
 /* Whether the run in f64 can judge the numbers. The gradient of a cosine is a difference of large terms within the
- * operator. A view of a parameter that is stored in another type has the value from before a write, which f64's has
- * not. */
+ * operator, a drawn 0 or 1 depends on the last bit of a probability, and whether a number is 0 on its last bit. A view
+ * of a parameter that is stored in another type has the value from before a write, which f64's has not. */
 static bool judgeable(const program *p)
 {
     bool assigned = false, view = false;
@@ -181,7 +181,8 @@ static bool judgeable(const program *p)
         const instr *c = &p->code[k];
         assigned |= c->op == OP_assign && p->leaves[p->code[c->in[0]].i[0]].kind == PARAMETER;
         view |= is_view(c);
-        if (c->op == OP_cosine_similarity || c->op == OP_bernoulli) return false;
+        bool logical = c->op >= OP_logical_and && c->op <= OP_logical_xor;
+        if (logical || c->op == OP_cosine_similarity || c->op == OP_bernoulli) return false;
     }
     return !(p->storage && assigned && view);
 }
