@@ -23,7 +23,8 @@ typedef struct lc_precision_ops {
     lc_status (*copy)(const void *self, void **out);
     /* Sets autocast or storage. *self is what lc_precision has, NULL for the precisions of `precision`. */
     lc_status (*configure_graph)(void **self, lc_graph_args *graph);
-    /* Once a run, when the module has been built: before weights are loaded, and before configure_optimizers. */
+    /* Once a run, of which a trainer may have several, when the module has been built: before weights are loaded, and
+     * before configure_optimizers. */
     lc_status (*convert_module)(void **self, lc_module *m);
     /* Persistent tensors that scale_loss uses, at most LC_PRECISION_TENSORS: devices of data_parallel have copies of
      * them, as of parameters. Returns how many. */

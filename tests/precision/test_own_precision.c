@@ -21,6 +21,7 @@ static lc_status make_unscale(void **self, lc_module *m)
 {
     own *o = *self;
     (void)m;
+    if (o->unscale) return LC_OK; /* a later run */
     LC_TRY(lc_tensor_new(LC_F32, 0, NULL, &o->unscale));
     return lc_tensor_write(o->unscale, &(float){1.f / 128}, sizeof(float));
 }
@@ -36,6 +37,7 @@ static void free_unscale(void *self)
 {
     own *o = self;
     lc_tensor_unref(o->unscale);
+    o->unscale = NULL;
 }
 
 static const lc_precision_ops own_ops = {LC_PRECISION_OPS_INIT("bf16-times-128"), .configure_graph = in_bf16,
@@ -72,8 +74,8 @@ static lc_status keep_loss(lc_module *self, const lc_outputs *o, const lc_batch 
 static const lc_module_ops net_ops = {LC_MODULE_OPS_INIT("net"), .training_step = training_step,
                                       .configure_optimizers = configure_optimizers, .on_train_batch_end = keep_loss};
 
-/* The last loss, with that precision or the default one. */
-static double train(const lc_precision *p, double *first)
+/* The last loss of two fits with those precisions or the default one. two: of two trainers. */
+static double train(const lc_precision *p, const lc_precision *q, bool two, double *first)
 {
     net m = {0};
     lc_trainer *t;
@@ -87,6 +89,12 @@ static double train(const lc_precision *p, double *first)
     opt.precision_plugin = p;
     CHECK_OK(lc_trainer_new(&opt, &t));
     CHECK_OK(lc_trainer_fit(t, &m.base, .train_dataloader = loader));
+    if (two) {
+        lc_trainer_free(t);
+        opt.precision_plugin = q;
+        CHECK_OK(lc_trainer_new(&opt, &t));
+    }
+    CHECK_OK(lc_trainer_fit(t, &m.base, .train_dataloader = loader));
     lc_trainer_free(t);
     lc_dataloader_free(loader);
     lc_module_release(&m.base);
@@ -94,14 +102,54 @@ static double train(const lc_precision *p, double *first)
     return m.last;
 }
 
+static void check_near_f32(const lc_precision *p, const lc_precision *q, double near)
+{
+    double first, first_f32, last = train(p, q, p != q, &first), last_f32 = train(NULL, NULL, p != q, &first_f32);
+    CHECK(last < first && last != last_f32);
+    CHECK_NEAR(first, first_f32, near);
+    CHECK_NEAR(last, last_f32, near); /* the scale is taken out of the gradients */
+}
+
 TEST(the_precision_of_the_guide_trains)
 {
-    own o = {0};
-    lc_precision p = {&own_ops, &o};
-    double first, first_f32, last = train(&p, &first), last_f32 = train(NULL, &first_f32);
-    CHECK(last < first && last != last_f32);
-    CHECK_NEAR(first, first_f32, 0.01);
-    CHECK_NEAR(last, last_f32, 0.01); /* the scale is taken out of the gradients */
+    own o = {0}, other = {0};
+    lc_precision p = {&own_ops, &o}, q = {&own_ops, &other};
+    check_near_f32(&p, &p, 0.01);
+    CHECK(!o.unscale); /* freed */
+    check_near_f32(&p, &q, 0.01);
+}
+
+/* It stores everything as another precision does, whose functions it calls. */
+static lc_status in_f16(void **self, lc_graph_args *graph)
+{
+    const lc_precision_ops *f16;
+    void *none = NULL;
+    (void)self;
+    LC_TRY(lc_precision_find("16-true", &f16));
+    return f16->configure_graph(&none, graph);
+}
+
+static lc_status store_f16(void **self, lc_module *m)
+{
+    const lc_precision_ops *f16;
+    void *none = NULL;
+    LC_TRY(lc_precision_find("16-true", &f16));
+    LC_TRY(f16->convert_module(&none, m));
+    CHECK_EQ(lc_tensor_storage(((net *)m)->l1.weight), LC_F16);
+    return make_unscale(self, m);
+}
+
+static const lc_precision_ops stored_ops = {LC_PRECISION_OPS_INIT("16-true-times-128"), .configure_graph = in_f16,
+                                            .convert_module = store_f16, .scale_loss = times_128,
+                                            .teardown = free_unscale};
+
+TEST(a_precision_that_extends_another)
+{
+    own o = {0}, other = {0};
+    lc_precision p = {&stored_ops, &o}, q = {&own_ops, &other};
+    check_near_f32(&p, &p, 0.01);
+    check_near_f32(&p, &q, 0.01);
+    check_near_f32(&q, &p, 0.01);
 }
 
 TEST_MAIN
