@@ -8,8 +8,8 @@ enum { EPOCHS = 3, INTERVAL = 4, MOST = 64 };
 
 typedef struct run {
     const char *root, *strategy, *devices, *ckpt_path, *precision; /* precision NULL: a short growth_interval */
-    int64_t stop_after, accumulate;
-    bool deterministic, lbfgs, one_sample,
+    int64_t stop_after, accumulate, inside; /* inside: saves and dies after this many batches of a window */
+    bool deterministic, lbfgs, one_sample, sgd,
         hopeless; /* hopeless: all updates overflow, and the scale is near its least */
 } run;
 
@@ -60,6 +60,7 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
     const net *m = (net *)self;
     if (m->r->lbfgs) return lc_optimizers_add(out, lc_lbfgs(self));
+    if (m->r->sgd) return lc_optimizers_add(out, lc_sgd(self, .lr = 0.1));
     return lc_optimizers_add(out, lc_adam(self, .lr = 0.004));
 }
 
@@ -67,7 +68,8 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
 {
     net *m = (net *)self;
     (void)b, (void)i;
-    if (lc_trainer_is_accumulating(self->trainer)) return LC_OK;
+    const bool dies = i + 1 == m->r->inside;
+    if (lc_trainer_is_accumulating(self->trainer)) return dies ? save_and_die(self->trainer) : LC_OK;
     int k = m->out->n++;
     if (m->precision.self) LC_TRY(lc_precision_scale(m->precision, &m->out->scale[k]));
     if (o->loss) LC_TRY(lc_item(o->loss, &m->out->loss[k]));
@@ -92,7 +94,7 @@ static lc_status train(lc_comm *comm, const run *r, outcome *out)
     opt.strategy = r->strategy;
     if (r->devices) opt.devices = r->devices;
     opt.max_epochs = EPOCHS;
-    opt.gradient_clip_val = 0.5;
+    if (!r->sgd) opt.gradient_clip_val = 0.5;
     if (r->accumulate) opt.accumulate_grad_batches = r->accumulate;
     opt.deterministic = r->deterministic;
     opt.precision = r->precision;
@@ -198,6 +200,27 @@ TEST(the_scale_does_not_fall_to_zero)
     train_in_two(&(run){.hopeless = true}, 12, &o);
     CHECK_EQ(o.n, 6);
     for (int i = 0; i < o.n; i++) CHECK_NEAR(o.scale[i] * 0x1p126, 1, 0);
+}
+
+/* Its gradients get the scale of the run that continues. */
+TEST(a_window_ends_in_another_precision)
+{
+    static const char *const names[] = {"32-true", "16-mixed", "bf16-mixed", "bf16-true", "64-true", "16-true"};
+    for (int i = 0; i < 12; i++) {
+        const char *other = names[i / 2];
+        run first = {.accumulate = 3, .sgd = true, .deterministic = i % 2, .precision = "32-true"};
+        outcome f32, o;
+        outcome_of(&first, &f32);
+        run rest = first;
+        rest.root = first.root = fresh_dir("window");
+        first.inside = 2;
+        first.precision = strcmp(other, "16-mixed") ? "16-mixed" : "32-true";
+        rest.precision = other;
+        CHECK_STATUS(train(NULL, &first, &o), LC_ERR_USER);
+        CHECK_OK(resume(&first, &rest, &o));
+        for (int k = 0; k < N1; k++) CHECK_NEAR((double)o.w1[k], (double)f32.w1[k], 0.01);
+        for (int k = 0; k < N2; k++) CHECK_NEAR((double)o.w2[k], (double)f32.w2[k], 0.01);
+    }
 }
 
 TEST(losses_are_near_those_of_f32)

@@ -11,6 +11,7 @@
 #include "core/checkpoint/joint.h"
 #include "base/handle.h"
 #include "core/split/chunks.h"
+#include "core/split/step.h"
 #include "core/resume/run_state.h"
 #include "launch/slurm.h"
 #include "engine/plan/plan.h"
@@ -22,6 +23,7 @@
 #include "module/tensors.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -274,16 +276,15 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     return LC_OK;
 }
 
-/* Turns a sum over `from` ranks into one over `to` ranks, or into the mean (to = 1). */
-static lc_status rescale(lc_tensor *sum, int64_t from, int64_t to)
+/* Turns a sum over `from` ranks into one over `to` ranks, or into the mean (to = 1); a scale likewise. */
+static lc_status rescale(lc_tensor *sum, double from, double to)
 {
     int64_t begin, n;
     lc_view v;
     if (from == to) return LC_OK;
     lc__tensor_slice(sum, &begin, &n);
     LC_TRY(lc__tensor_map(sum, LC__READ_WRITE, &v));
-    for (int64_t i = 0; i < n; i++)
-        lc__set_number(v.data, v.dtype, i, lc__number_at(v.data, v.dtype, i) / (double)from * (double)to);
+    for (int64_t i = 0; i < n; i++) lc__set_number(v.data, v.dtype, i, lc__number_at(v.data, v.dtype, i) / from * to);
     lc__tensor_unmap(sum, LC__READ_WRITE);
     return LC_OK;
 }
@@ -343,7 +344,8 @@ static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner,
         LC_TRY(add_up_gradients(f, path, ranks, gradient, &any));
         if (!any) return LC_OK;
     }
-    if (sum) LC_TRY(rescale(gradient, ranks, gradient->is_slice ? t->n_ranks : 1));
+    double from = t->resume->scales[0] * (double)(sum ? ranks : 1), to = sum && gradient->is_slice ? t->n_ranks : 1;
+    LC_TRY(rescale(gradient, from, to * t->resume->scales[1]));
     p->flat->has_gradient[p->flat_index] = 1;
     return lc__graph_add_flat(t->graph, p->flat);
 }
@@ -363,6 +365,7 @@ static lc_status restore_held(void *ctx, const char *path, lc_module *owner, lc_
         LC_TRY(lc__tree_window_held(lc__tree_of(t), p, level, &held));
         if (!held) continue;
         LC_TRY(lc_safetensors_load(f, name, held));
+        LC_TRY(rescale(held, t->resume->scales[0], t->resume->scales[1]));
         p->flat->has_gradient[p->flat_index] = 1;
         LC_TRY(lc__graph_add_flat(t->graph, p->flat));
     }
@@ -389,9 +392,40 @@ static lc_status restore_window(lc_trainer *t, const lc_state *root)
     return lc_module_visit(t->m, restore_held, t);
 }
 
+/* The scale by which the precision of this run multiplies losses. */
+static lc_status scale_of_losses(lc_trainer *t, double *scale)
+{
+    double unscale;
+    if (!t->precision.scale_loss) return LC_OK;
+    LC_TRY(lc_step_begin(t->graph, 0, 0));
+    lc__scale_no_loss(t);
+    LC_TRY(lc_step_end(t->graph));
+    if (!t->graph->unscale) return LC_OK;
+    LC_TRY(lc_item(t->graph->unscale, &unscale));
+    *scale = 1 / unscale;
+    return LC_OK;
+}
+
+/* If another precision scaled the losses of the checkpoint's window, or none did, its gradients are rescaled. */
+static lc_status find_scales(lc_trainer *t, const lc_state *root)
+{
+    const lc_state *loop, *precision = lc_state_find(root, "precision");
+    const char *name = NULL;
+    double *scales = t->resume->scales;
+    scales[0] = scales[1] = 1;
+    if (precision && lc_state_find(precision, "name")) LC_TRY(lc_state_get_text(precision, "name", &name));
+    if (t->window_backwards == 0 || (name && !strcmp(name, t->precision.name))) return LC_OK;
+    LC_TRY(lc_state_get_object(root, "loop", &loop));
+    if (lc_state_find(loop, "gradient_scale")) LC_TRY(lc_state_get_double(loop, "gradient_scale", &scales[0]));
+    if (!(scales[0] > 0 && isfinite(scales[0])))
+        return lc_fail(LC_ERR_FORMAT, "state \"gradient_scale\" is %g", scales[0]);
+    return scale_of_losses(t, &scales[1]);
+}
+
 static lc_status restore_gradients(lc_trainer *t, const lc_state *root)
 {
     lc_zero_grad(t->graph);
+    LC_TRY(find_scales(t, root));
     LC_TRY(restore_window(t, root));
     if (t->window_backwards == 0) return LC_OK;
     LC_TRY(lc_module_visit(t->m, restore_gradient, t));
@@ -420,6 +454,10 @@ static lc_status restore_progress(lc_trainer *t)
         lc_trainer_message(t, LC_WARNING,
                            "the checkpoint has master weights and this run has none: it continues with what they round "
                            "to; with .master_weights in its optimizers it would keep them");
+    if (t->precision.load_state && lc_state_find(root, "precision")) {
+        LC_TRY(lc_state_get_object(root, "precision", &o));
+        LC_TRY(t->precision.load_state(t->precision_self, o));
+    }
     LC_TRY(restore_gradients(t, root));
     LC_TRY(lc_state_get_object(root, "metrics", &o));
     for (int64_t i = 0; i < lc_state_length(o); i++) {
@@ -432,10 +470,6 @@ static lc_status restore_progress(lc_trainer *t)
     }
     LC_TRY(lc_state_get_array(root, "results", &o));
     LC_TRY(lc__results_load(t, &t->logging->train_results, o));
-    if (t->precision.load_state && lc_state_find(root, "precision")) {
-        LC_TRY(lc_state_get_object(root, "precision", &o));
-        LC_TRY(t->precision.load_state(t->precision_self, o));
-    }
     LC_TRY(lc_state_get_int(root, "seed", &seed));
     if (seed != t->opt.seed)
         lc_trainer_message(t, LC_WARNING,

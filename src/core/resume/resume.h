@@ -31,6 +31,7 @@ typedef struct lc__resume {
     bool weights_loaded;   /* opt.weights */
     char *loader_state;    /* from a checkpoint, until the loader takes it */
     int64_t resumed_batch; /* batch size of the run being continued, over all ranks; 0: unknown */
+    double scales[2];      /* of losses: in an unfinished window of the checkpoint, and in this run */
     int64_t cursor_epoch;  /* the epoch in which batches_done counts */
     lc__phase resume_phase;
     bool resume_mid_epoch;

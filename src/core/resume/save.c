@@ -205,6 +205,11 @@ static lc_status save_counters(const lc_trainer *t, lc_state *o)
     LC_TRY(lc_state_set_int(o, "next_accumulate_grad_batches", t->accumulate_next));
     LC_TRY(lc_state_set_int(o, "window_begin", t->epoch_open ? t->window_begin : 0));
     if (lc__chunks_window(t)) LC_TRY(lc_state_set_double(o, "window_chunks", t->chunks->window));
+    if (in_window(t) && t->graph->unscale) {
+        double unscale;
+        LC_TRY(lc_item(t->graph->unscale, &unscale));
+        LC_TRY(lc_state_set_double(o, "gradient_scale", 1 / unscale));
+    }
     LC_TRY(lc_state_set_int(o, "global_batch", lc__global_batch(t)));
     LC_TRY(lc_state_set_array(o, "val_batches", &counts));
     for (int i = 0; i < t->input->eval.n && t->stage == LC_STAGE_FIT; i++)
