@@ -137,7 +137,7 @@ mutate 'random rounding that does not know the slice' src/optim/expand_update.c 
 mutate 'rounding that is random in one direction' src/base/half.h 's/(m + (word >> 16)) >> 16/m >> 16/' test_stochastic_rounding:mean
 mutate 'zeros of the type that a program sees' src/parallel/reduce/expand_sync.c 's/lc_full_at(0, place->type\.dtype/lc_full_at(0, lc_tensor_type(flat->parameters[i])->dtype/' test_true_run:absent_gradients
 mutate 'deterministic sums of 16 bits' src/core/trainer/begin.c 's/list\[i\], lc__sums_on_tree(t)/list[i], false/' test_true_run:deterministic_sums
-mutate 'a scale that changes between two optimizers' src/precision/mixed.c 's/    s->holds = true;\n//' test_precision_runs:of_one_backward
+mutate 'a scale that changes between two optimizers' src/precision/mixed.c 's/    lc_graph_set_unscale(g, s->now.held_unscale, after_update, s);\n//' test_precision_runs:of_one_backward
 mutate 'a scale without a reciprocal' src/precision/update_scale.c 's/fmaxf(changed, FLT_MIN)/changed/' test_mixed_run:fall_to_zero
 mutate 'a window with two scales' src/core/resume/resume.c 's/to \* t->resume->scales\[1\]/to/' test_mixed_run:a_window_ends
 mutate 'numbers without dimensions that count' src/engine/plan/storage_types.c 's/if (any_dims \&\& /if (false \&\& /' test_autocast:without_dimensions
