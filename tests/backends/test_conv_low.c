@@ -83,6 +83,23 @@ TEST(gradients_of_the_input)
         }
 }
 
+/* The first tap reads only padding. */
+TEST(gradient_of_a_flat_input)
+{
+    static const int64_t dy[] = {1, 1, 1, 4, 4}, w[] = {1, 1, 3, 3, 3},
+                         ints[] = {3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 4, 4};
+    for (int how = 0; how < 2; how++) {
+        kernel_case c = case_of(&lc__op_conv_input_grad);
+        c.of_largest = 1e-5;
+        c.out_layout = CHECK_CHANNELS_LAST;
+        add_input(&c, low[how], CHECK_CHANNELS_LAST, 5, dy, fill_normal, 1);
+        add_input(&c, low[how], CHECK_CHANNELS_LAST, 5, w, fill_normal, 1);
+        add_missing(&c);
+        for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) add_int(&c, ints[i]);
+        check_low(&c, low[how], false);
+    }
+}
+
 /* Also added to what is there. */
 TEST(gradients_of_the_weights)
 {

@@ -323,7 +323,7 @@ static lc_status input_grad_prepare(lc_call *call)
         int64_t remainder[3] = {i / s.stride[2] / s.stride[1], i / s.stride[2] % s.stride[1], i % s.stride[2]};
         int64_t taps = some_patches(&s, remainder, c->taps + used, &p->from);
         join_taps(p, taps, c->stretches + used);
-        p->empty = p->from.taps[0].shift[0] >= s.out[0];
+        p->empty = taps == 1 && p->from.taps[0].shift[0] >= s.out[0]; /* of several, the first may be outside */
         used += taps;
         p->job = (product_job){.p = {.m = s.images * product_of_3(p->from.places),
                                      .n = s.in_channels,

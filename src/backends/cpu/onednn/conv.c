@@ -112,6 +112,12 @@ static bool every_tap_reaches(const lc__conv_shape *c)
     return true;
 }
 
+/* Nor do they read the right pixels if the depth has a stride and a padding (seen in 2.6 with AVX512_BF16). */
+static bool steps_over_padding(const lc__conv_shape *c)
+{
+    return c->nd == 3 && c->window.stride[0] > 1 && c->window.padding[0];
+}
+
 static dnnl_status_t make_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, kind what, lc__cmd x, lc__cmd w,
                              lc__cmd bias, lc__cmd y, const lc__conv_shape *c, const lc__dnnl_post *post,
                              const char *avoid)
@@ -279,7 +285,8 @@ static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const
     const lc_view *w = what == WEIGHT_GRAD ? &call->out[0] : &call->in[1];
     const lc_view *y = what == FORWARD ? &call->out[0] : &call->in[0];
     if (!lc__dnnl_takes_types(call) || !lc__conv_describe(call, &c, x, w, y)) return dnnl_unimplemented;
-    if (what == WEIGHT_GRAD && x->dtype != LC_F32 && !every_tap_reaches(&c)) return dnnl_unimplemented;
+    if (what == WEIGHT_GRAD && x->dtype != LC_F32 && (!every_tap_reaches(&c) || steps_over_padding(&c)))
+        return dnnl_unimplemented;
     bool low = what == WEIGHT_GRAD && w->dtype != LC_F32;
     const lc_view *bias = what == FORWARD && call->n_in > 2 && call->in[2].ndim >= 0 ? &call->in[2] : NULL;
     d.x_type = lc__dnnl_type(x->dtype);
