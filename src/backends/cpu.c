@@ -81,7 +81,7 @@ static bool prefers_own(const void *set, const lc_call *call, const lc_kernel *o
 /* bf16: oneDNN's kernels come first where they are faster, and are not used elsewhere. */
 static lc_status find_low_kernels(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n)
 {
-    bool fast = has_units(set, LC_BF16) && lc__onednn_bf16_is_fast();
+    bool fast = has_units(set, LC_BF16) && lc__onednn_bf16_is_fast(lc__units_bf16_is_fast());
     const lc_kernel *own = lc__isa_kernel(set, call);
     bool own_first = own && prefers_own(set, call, own);
     if (own_first) out[(*n)++] = own;

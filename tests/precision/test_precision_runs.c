@@ -312,15 +312,15 @@ static const lc_module_ops joint_ops = {LC_MODULE_OPS_INIT("pair"), .training_st
 
 /* One scale, which each update of either changes as torch.amp.GradScaler does, and schedules that step after updates
  * that were skipped, too, as in Lightning. */
-static void check_pair(const lc_module_ops *ops, bool clips, const char *strategy)
+static void check_pair(const lc_module_ops *of, bool clips, const char *strategy)
 {
     static const int64_t shape[] = {1};
-    const bool manual = ops->manual_optimization;
+    const bool manual = of->manual_optimization;
     pair m = {.first_error = LC_OK, .clips = clips};
     lc_dataloader *loader;
     lc_trainer *t;
     CHECK_OK(loader_of(0, SAMPLES, BATCH, true, &loader));
-    lc_module_init(&m.base, ops, 3);
+    lc_module_init(&m.base, of, 3);
     for (int k = 0; k < 2; k++)
         m.w[k] = lc_module_add_parameter(&m.base, k ? "second" : "first", LC_F32, LC_ROW_MAJOR, 1, shape,
                                          (lc_init){.kind = LC_INIT_ZEROS});

@@ -2,8 +2,6 @@
 /* Differences between oneDNN 2.x and 3.x; see dnnl_shim.h. */
 #include "backends/cpu/onednn/dnnl_shim.h"
 
-#include "backends/cpu_units.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,11 +58,11 @@ size_t lc__dnnl_md_element(lc__cmd md)
     return type == dnnl_bf16 ? 2 : type == dnnl_f32 ? 4 : 1;
 }
 
-bool lc__dnnl_bf16_is_fast(void)
+bool lc__dnnl_bf16_is_fast(bool vectors_are)
 {
     unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
     unsigned amx = dnnl_cpu_isa_avx512_core_amx, vectors = dnnl_cpu_isa_avx512_core_bf16;
-    return (isa & amx) == amx || ((isa & vectors) == vectors && lc__units_bf16_is_fast());
+    return (isa & amx) == amx || ((isa & vectors) == vectors && vectors_are);
 }
 
 dnnl_status_t lc__dnnl_md_copy(lc__md *out, lc__cmd from)

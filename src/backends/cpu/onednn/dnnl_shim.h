@@ -56,9 +56,9 @@ dnnl_status_t lc__dnnl_conv_weight_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t
 /* `sum`: adds to the contents of `to`. */
 dnnl_status_t lc__dnnl_reorder(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd from, lc__cmd to, bool sum);
 
-/* Whether the library multiplies bf16 faster than f32 on this machine: in tiles (AMX), or on AMD with vectors, where
- * such an instruction takes no longer than one for half as many f32. ONEDNN_MAX_CPU_ISA may forbid it. */
-bool lc__dnnl_bf16_is_fast(void);
+/* Whether the library multiplies bf16 faster than f32 on this machine: in tiles (AMX), or with vectors that do (AMD's).
+ * ONEDNN_MAX_CPU_ISA may forbid it. */
+bool lc__dnnl_bf16_is_fast(bool vectors_are);
 
 /* The implementation's name; "" if unknown. Borrowed from the descriptor. */
 const char *lc__dnnl_impl_name(const_dnnl_primitive_desc_t pd);

@@ -36,9 +36,9 @@ lc_status lc__onednn_candidates(const lc_call *call, int max, const lc_kernel **
     return LC_OK;
 }
 
-bool lc__onednn_bf16_is_fast(void)
+bool lc__onednn_bf16_is_fast(bool vectors_are)
 {
-    return lc__dnnl_bf16_is_fast();
+    return lc__dnnl_bf16_is_fast(vectors_are);
 }
 
 void lc__onednn_version(char *text, size_t size)

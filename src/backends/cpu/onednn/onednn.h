@@ -15,8 +15,9 @@
  * out. */
 lc_status lc__onednn_candidates(const lc_call *call, int max, const lc_kernel **out, int *n);
 
-/* Whether its kernels for bf16 are faster than own ones, which compute in f32, on this machine. */
-bool lc__onednn_bf16_is_fast(void);
+/* Whether its kernels for bf16 are faster than those of f32 on this machine. vectors_are: whether vectors multiply bf16
+ * faster. */
+bool lc__onednn_bf16_is_fast(bool vectors_are);
 
 /* "oneDNN 2.6.0"; "no oneDNN" in a build without it. */
 void lc__onednn_version(char *text, size_t size);
