@@ -69,6 +69,7 @@ static int64_t point_step(int64_t rows, int64_t channels)
     return rows * channels + VW;
 }
 
+/* The pixels that the next tile of the row adds are fetched meanwhile. */
 LC_INLINE void transform_tile(const lc_dtype type, wg_transform *transform, const int size, const bool whole,
                               const tile *t, const images *x, span channels, float *to, int64_t step)
 {
@@ -81,7 +82,9 @@ LC_INLINE void transform_tile(const lc_dtype type, wg_transform *transform, cons
 #pragma GCC unroll 8
             for (int i = 0; i < size; i++) {
                 const bool there = whole || (column && i >= t->row0 && i < t->row1);
-                in[i] = there ? vget(type, x->data, from + (i * x->w + j) * x->c + c) : vzero();
+                const int64_t at = from + (i * x->w + j) * x->c + c;
+                in[i] = there ? vget(type, x->data, at) : vzero();
+                if (j >= size - WG_RESULTS) __builtin_prefetch(stored_at(type, x->data, at + WG_RESULTS * x->c));
             }
             transform(in, out);
 #pragma GCC unroll 8
