@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run that was killed and resumed ends like one that was not, bit for bit, with each callback: weights,
- * optimizer, the callbacks' tensors and state, at every batch of the training.
+ * optimizer, the callbacks' tensors and state, at every batch of the training. One on the simulated device ends like
+ * one on the CPU.
  *
  * To add a callback: a function that makes it, and a line in `cases`. */
 #include "callback_makers.h"
@@ -146,33 +147,45 @@ static char *contents(const char *dir, const char *name, const char *file, size_
     return data;
 }
 
-static void check_same(const char *dir, const char *who, int64_t k)
+/* Compares the end of another run with that of the whole one. */
+static void check_same(const char *dir, const char *who, const char *run, int64_t k)
 {
     static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "tensors.safetensors",
                                         "state.json"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         size_t a, b;
-        char *whole = contents(dir, "whole", files[i], &a), *resumed = contents(dir, "resumed", files[i], &b);
+        char *whole = contents(dir, "whole", files[i], &a), *other = contents(dir, run, files[i], &b);
         size_t same = 0;
-        while (same < a && same < b && whole[same] == resumed[same]) same++;
+        while (same < a && same < b && whole[same] == other[same]) same++;
         if (a != b || same < a)
-            TEST_FAIL("%s: %s differs after a resume at batch %lld (%zu and %zu bytes, from %zu): %.200s", who,
-                      files[i], (long long)k, a, b, same, same < b ? resumed + (same > 80 ? same - 80 : 0) : "");
+            TEST_FAIL("%s: %s differs, %s at batch %lld (%zu and %zu bytes, from %zu): %.200s", who, files[i], run,
+                      (long long)k, a, b, same, same < b ? other + (same > 80 ? same - 80 : 0) : "");
         free(whole);
-        free(resumed);
+        free(other);
     }
+}
+
+/* The run with which the others are compared. */
+static void train_whole(const part *c, const char *dir)
+{
+    train(c, dir, NULL, -1, "whole");
+    if (!is_simulated()) return;
+    simulate(false);
+    train(c, dir, NULL, -1, "on the CPU");
+    simulate(true);
+    check_same(dir, c->name, "on the CPU", 0);
 }
 
 static void check_every_batch(const part *c)
 {
     char dir[256], path[300];
     CHECK(world_dir(dir, sizeof dir));
-    train(c, dir, NULL, -1, "whole");
+    train_whole(c, dir);
     snprintf(path, sizeof path, "%s/stop.ckpt", dir);
     for (int64_t k = 1; k <= NET_BATCHES * c->epochs; k++) {
         train(c, dir, NULL, k, NULL);
         train(c, dir, path, -1, "resumed");
-        check_same(dir, c->name, k);
+        check_same(dir, c->name, "resumed", k);
     }
     world_remove(dir);
 }
@@ -213,13 +226,13 @@ TEST(several_callbacks_at_some_batches)
         c.schedule = lc_random_below(4, round, 2) == 0;
         c.trainable_only = lc_random_below(5, round, 2) == 0;
         CHECK(world_dir(dir, sizeof dir));
-        train(&c, dir, NULL, -1, "whole");
+        train_whole(&c, dir);
         snprintf(path, sizeof path, "%s/stop.ckpt", dir);
         for (uint64_t i = 0; i < 3; i++) {
             int64_t k = 1 + (int64_t)lc_random_below(6 + round, i, (uint64_t)(NET_BATCHES * c.epochs));
             train(&c, dir, NULL, k, NULL);
             train(&c, dir, path, -1, "resumed");
-            check_same(dir, c.name, k);
+            check_same(dir, c.name, "resumed", k);
         }
         world_remove(dir);
     }

@@ -63,6 +63,20 @@ __attribute__((unused)) static bool takes_all(void)
     return ROUNDS(true, false) && (!device || strcmp(device, "sim") != 0);
 }
 
+/* Whether the test runs on the simulated device with the reference kernels (tests/extra.cmake). Then its numbers are
+ * those of the CPU, bit for bit. */
+__attribute__((unused)) static bool is_simulated(void)
+{
+    const char *device = getenv("LIGHTC_ACCELERATOR"), *kernels = getenv("LIGHTC_KERNELS");
+    return device && kernels && !strcmp(device, "sim") && !strcmp(kernels, "reference");
+}
+
+/* Where what follows runs, in a test for which is_simulated() holds. */
+__attribute__((unused)) static void simulate(bool yes)
+{
+    setenv("LIGHTC_ACCELERATOR", yes ? "sim" : "cpu", 1);
+}
+
 typedef struct test_case {
     const char *name;
     void (*run)(void);

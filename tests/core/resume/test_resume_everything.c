@@ -5,7 +5,7 @@
  *
  * The test compares the final checkpoints (parameters, optimizer, callbacks; state.json except for times), the rows of
  * metrics.csv (those of the killed part followed by those of the resumed part, except for times), and what the model
- * predicts.
+ * predicts. On the simulated device it also compares all of this with a run on the CPU.
  *
  * To add a callback: a line in `common` or in one of `mixes`. The test fails if a schedule or an optimizer has no line.
  */
@@ -540,6 +540,13 @@ static void begin(const setup *c, folders *f)
     snprintf(f->parts, sizeof f->parts, "%s/parts", f->root);
     CHECK_EQ(mkdir(f->whole, 0777), 0);
     train(c, f->whole, NULL, (place){0});
+    if (!is_simulated()) return;
+    simulate(false);
+    CHECK_EQ(mkdir(f->parts, 0777), 0);
+    train(c, f->parts, NULL, (place){0});
+    check_ends(&(comparison){"on the CPU", f->whole, f->parts});
+    world_remove(f->parts);
+    simulate(true);
 }
 
 static void end(const folders *f)
