@@ -384,6 +384,18 @@ static ranks_job ranks;
 static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3", "sharded_hybrid"};
 enum { STRATEGIES = sizeof strategies / sizeof *strategies };
 
+/* The run with which the others are compared: on one rank, and on the CPU, whose bits are those of the simulated
+ * device.
+ */
+static inline void run_alone(job *j)
+{
+    bool simulated = is_simulated();
+    if (simulated) simulate(false);
+    lc_status status = run(j, NULL, &one);
+    if (simulated) simulate(true);
+    CHECK_OK(status);
+}
+
 static inline void run_on(job *j, const char *name, int n)
 {
     char what[128];
@@ -435,7 +447,7 @@ static inline void check_on(const job *like, const char *name, int n)
 static inline void check(const job *like, const char *name, int most)
 {
     job single = *like;
-    CHECK_OK(run(&single, NULL, &one));
+    run_alone(&single);
     CHECK(one.train_loss > 0 && one.train_loss < 1.6);
     CHECK_EQ(one.samples, like->drop_last ? SAMPLES / like->batch * like->batch : SAMPLES);
     for (int n = 1; n <= most; n *= 2) check_on(like, name, n);

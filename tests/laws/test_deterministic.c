@@ -14,10 +14,10 @@ TEST(ranks_are_one_bit_for_bit)
 TEST(three_ranks)
 {
     job j = job_of("three", MLP, 36, 3);
-    CHECK_OK(run(&j, NULL, &one));
+    run_alone(&j);
     check_on(&j, "three", 3);
     j.kind = CNN;
-    CHECK_OK(run(&j, NULL, &one));
+    run_alone(&j);
     check_on(&j, "three-cnn", 3);
 }
 
@@ -59,7 +59,7 @@ TEST(steps_that_read_values)
     for (int k = takes_all() ? 0 : 1; k < KINDS; k += takes_all() ? 1 : 2) {
         job j = job_of("reads", (net_kind)k, 32, 0);
         j.reads = true;
-        CHECK_OK(run(&j, NULL, &one));
+        run_alone(&j);
         for (int n = 1; n <= 4; n *= 2) check_on(&j, "reads", n);
     }
 }
@@ -103,7 +103,7 @@ TEST(chunks_that_ranks_cannot_share)
     job j = job_of("share", MLP, 36, 0); /* 8 chunks of 5: 3 ranks */
     expect(&j, 3, "cut into 8 chunks of 5, which 3 ranks cannot divide", "deterministic_chunk of 12, 6, 3 (");
     j.chunk = 12;
-    CHECK_OK(run(&j, NULL, &one));
+    run_alone(&j);
     check_on(&j, "share", 3);
     j.batch = j.chunk = 2;
     expect(&j, 2, "2 ranks cannot divide", "a deterministic_chunk of 1 (");
@@ -113,10 +113,10 @@ TEST(chunks_that_ranks_cannot_share)
 TEST(fewer_chunks_than_ranks)
 {
     job j = job_of("few", MLP, 64, 8);
-    CHECK_OK(run(&j, NULL, &one));
+    run_alone(&j);
     check_on(&j, "few", 8);
     j.chunk = 4, j.samples = 22;
-    CHECK_OK(run(&j, NULL, &one));
+    run_alone(&j);
     check_on(&j, "few", 4);
 }
 
@@ -132,7 +132,7 @@ TEST(unsupported_combinations_are_refused)
 {
     job j = job_of("refused", MLP, 32, 0);
     j.counts = true;
-    CHECK_OK(run(&j, NULL, &one));
+    run_alone(&j);
     expect(&j, 2, "training_step cannot change a persistent tensor", "deterministic_run.h");
     j.devices = "2", j.strategy = "data_parallel";
     CHECK(run(&j, NULL, &one) < 0);
@@ -140,7 +140,7 @@ TEST(unsupported_combinations_are_refused)
     j.devices = NULL, j.strategy = "ddp";
     j.counts = false;
     j.optimizer = LBFGS;
-    CHECK_OK(run(&j, NULL, &one));
+    run_alone(&j);
     expect(&j, 2, "LBFGS", "use another optimizer, or one rank");
     j.optimizer = SGD;
     j.sync_batchnorm = true;
@@ -161,7 +161,7 @@ TEST(lbfgs_divides_sums_over_chunks)
     j.clip_value = j.no_dropout = true;
     CHECK_OK(run(&j, NULL, &whole));
     j.chunk = 4;
-    CHECK_OK(run(&j, NULL, &one));
+    run_alone(&j);
     CHECK_EQ(one.bytes, whole.bytes);
     for (size_t i = 0; i < one.bytes; i += sizeof(float)) {
         float a, b;

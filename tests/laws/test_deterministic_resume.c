@@ -11,7 +11,7 @@ TEST(a_run_in_mixed_precision_resumes_on_other_ranks)
             job j = job_of("resume", (net_kind)k, 16, 0);
             j.precision = names[p];
             j.accumulate = 4;
-            CHECK_OK(run(&j, NULL, &one));
+            run_alone(&j);
             for (int s = k % 2; s < STRATEGIES; s += 2) {
                 snprintf(j.root, sizeof j.root, "%s", fresh_dir("part"));
                 j.ckpt_path = NULL;
@@ -36,7 +36,7 @@ TEST(a_run_resumes_on_other_ranks)
             for (int64_t accumulate = 1; accumulate <= 4; accumulate += 3) {
                 job whole = job_of("whole", (net_kind)((from + to) % KINDS), 16, 0), j = whole;
                 whole.accumulate = j.accumulate = accumulate;
-                CHECK_OK(run(&whole, NULL, &one));
+                run_alone(&whole);
                 for (int s = n / 2 % 2; s < STRATEGIES; s += takes_all() ? 2 : 4, n++) {
                     snprintf(j.root, sizeof j.root, "%s", fresh_dir("part"));
                     j.ckpt_path = NULL;
@@ -57,7 +57,7 @@ TEST(a_run_resumes_on_devices)
 {
     job j = job_of("devices", NORM, 16, 0);
     j.accumulate = 4;
-    CHECK_OK(run(&j, NULL, &one));
+    run_alone(&j);
     snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
     for (int back = 0; back < 2; back++) {
         j.ckpt_path = NULL;

@@ -26,7 +26,7 @@ TEST(parameters_are_not_frozen_or_thawed_inside_a_window)
 {
     job j = job_of("inside", MLP, 16, 2);
     j.thaws_at = 1;
-    CHECK_OK(run(&j, NULL, &one));
+    run_alone(&j);
     for (j.accumulate = 2; j.accumulate <= 3; j.accumulate++) {
         CHECK_STATUS(run(&j, NULL, &one), LC_ERR_UNSUPPORTED);
         CHECK_CONTAINS(lc_error_message(), "frozen or thawed inside an accumulation window");
@@ -69,7 +69,7 @@ TEST(chunks_without_a_loss)
         job j = job_of("skip", MLP, 8, 2);
         j.skip_every = every;
         for (j.accumulate = 1; j.accumulate <= 3; j.accumulate += 2) {
-            CHECK_OK(run(&j, NULL, &one));
+            run_alone(&j);
             for (int n = 2; n <= 4; n += 2) check_on(&j, "skip", n);
         }
     }
@@ -80,12 +80,12 @@ TEST(memory_is_counted)
 {
     job j = job_of("held", DEEP, 8, 4); /* a chunk on each of two ranks */
     j.accumulate = 4;                   /* levels 0 and 1 */
-    CHECK_OK(run(&j, NULL, &one));
+    run_alone(&j);
     run_on(&j, "held", 2);
     int64_t whole = ranks.o[0].gradients / 3;
     CHECK_EQ(ranks.o[0].gradients, 3 * whole);
     j.chunk = 2;
-    CHECK_OK(run(&j, NULL, &one));
+    run_alone(&j);
     run_on(&j, "held", 2);
     CHECK_EQ(ranks.o[0].gradients, 4 * whole);
     for (int s = 1; s < STRATEGIES; s++) {
@@ -93,7 +93,7 @@ TEST(memory_is_counted)
             {6, 8}, {4, 6}, {3, 5}, {3, 5}, {6, 8}}; /* with one chunk per rank, and with two */
         for (j.chunk = 4; j.chunk >= 2; j.chunk /= 2) {
             j.strategy = strategies[s];
-            CHECK_OK(run(&j, NULL, &one));
+            run_alone(&j);
             run_on(&j, "held", 2);
             double is = 2. * (double)ranks.o[0].gradients / (double)whole, want = halves[s][j.chunk == 2];
             if (is < want || is > want * 1.2) /* units are padded */
@@ -114,7 +114,7 @@ TEST(a_window_is_one_large_batch)
             j.no_dropout = true;
             j.clip = 0.5;
             j.limit = 24 / windows[i];
-            CHECK_OK(run(&j, NULL, &one));
+            run_alone(&j);
             j.batch = 4;
             j.accumulate = windows[i];
             j.limit = 24;

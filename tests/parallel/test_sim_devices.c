@@ -34,7 +34,7 @@ static job on_devices(const char *strategy, const char *devices)
 
 TEST(data_parallel)
 {
-    job j = on_devices("data_parallel", "2");
+    job j = on_devices("data_parallel", "4");
     check(&j);
 }
 TEST(central_storage)
