@@ -153,11 +153,18 @@ const char *lc__device_name(const lc_device *d, char name[LC__DEVICE_NAME])
     return name;
 }
 
+lc_status lc__device_reach(const lc_device *on, uint64_t mark)
+{
+    bool reached;
+    LC_TRY(on->ops->reached(on->context, mark, &reached));
+    return reached ? LC_OK : on->ops->wait(on->context, mark);
+}
+
 lc_status lc__device_wait(const lc_device *on)
 {
     uint64_t mark;
     LC_TRY(on->ops->mark(on->context, &mark));
-    return on->ops->wait(on->context, mark);
+    return lc__device_reach(on, mark);
 }
 
 /* By way of the host. */

@@ -29,6 +29,8 @@ const lc_device *lc__device_use(const lc_device *on);
 enum { LC__DEVICE_NAME = 48 };
 const char *lc__device_name(const lc_device *d, char name[LC__DEVICE_NAME]);
 
+/* Waits until the device has got to the mark, unless it is there already: waiting has a price of its own. */
+lc_status lc__device_reach(const lc_device *on, uint64_t mark) LC_MUST_USE;
 /* Waits until the device, whose memory the host cannot reach, has got to what is enqueued last. Inputs of the next step
  * may still be on their way (copy_ahead). */
 lc_status lc__device_wait(const lc_device *on) LC_MUST_USE;

@@ -20,7 +20,7 @@ static inline bool lc__can_pin(const lc_device *on)
 /* Waits until the device has made the last copy. */
 static inline lc_status lc__pin_wait(const lc__pin *p)
 {
-    return p->mark ? p->on->ops->wait(p->on->context, p->mark) : LC_OK;
+    return p->mark ? lc__device_reach(p->on, p->mark) : LC_OK;
 }
 
 #endif

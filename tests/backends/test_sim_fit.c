@@ -8,6 +8,9 @@
 #include "scratch.h"
 #include "sim_device.h"
 #include "small_net.h"
+#include "state_bytes.h"
+
+#include "core/hooks/trainer_internal.h"
 
 #include <lightc/callbacks.h>
 #include <stdarg.h>
@@ -43,6 +46,7 @@ typedef struct watcher {
     said *said;
     const wish *wish;
     lc_sim_counters at[4]; /* after batches FROM to FROM + 3 */
+    int64_t state;         /* bytes of it that each of these copies */
     lc_trainer *trainer;
     int64_t batches;
 } watcher;
@@ -84,7 +88,10 @@ static lc_status after_batch(void *context, lc_trainer *t, const lc_outputs *o, 
     if (w->wish->reads_every && i % w->wish->reads_every == 0) say_metrics(w->said, t, "batch");
     double loss;
     if (w->wish->plain && i == FROM) CHECK_OK(lc_trainer_metric(t, "loss", &loss));
-    if (w->wish->plain && i >= FROM && i < FROM + 4) w->at[i - FROM] = counters(0);
+    if (w->wish->plain && i >= FROM && i < FROM + 4) {
+        w->at[i - FROM] = counters(0);
+        w->state = state_bytes(t->graph);
+    }
     return LC_OK;
 }
 static lc_status after_eval(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i, int loader)
@@ -255,6 +262,8 @@ TEST(so_are_more_values_than_are_kept_in_flight)
     compare(&(wish){.batch = 1, .epochs = 4, .log_every = 1000}, LC_OK);
 }
 
+static const int64_t batch_bytes = sizeof *inputs + sizeof *labels; /* of one sample */
+
 static void check_steady(const char *precision)
 {
     static said s;
@@ -269,6 +278,7 @@ static void check_steady(const char *precision)
     CHECK_EQ(after.allocations - before.allocations, 0);
     CHECK_EQ(after.launches - before.launches, 0);
     CHECK_EQ(after.programs - before.programs, 2);
+    CHECK_EQ(after.bytes_in - before.bytes_in, 2 * (batch_bytes + watch.state));
     CHECK_EQ(after.bytes_out - before.bytes_out, 2 * 2 * (int64_t)sizeof(float)); /* the logged values */
 }
 
@@ -284,7 +294,6 @@ TEST(a_steady_step_in_another_precision_waits_for_nothing)
     for (int i = 0; i < 4; i++) check_steady(precisions[i]);
 }
 
-/* The rest of what a step copies to the device are its numbers. */
 TEST(a_batch_is_copied_from_where_the_loader_has_put_it)
 {
     static said s;
@@ -295,7 +304,7 @@ TEST(a_batch_is_copied_from_where_the_loader_has_put_it)
         CHECK_OK(
             train(&(wish){.batch = 1, .epochs = 1, .log_every = 50, .plain = true, .workers = workers}, &watch, &s));
         lc_sim_counters before = watch.at[0], after = watch.at[2];
-        CHECK_EQ(after.bytes_registered - before.bytes_registered, 2 * (int64_t)(sizeof *inputs + sizeof *labels));
+        CHECK_EQ(after.bytes_registered - before.bytes_registered, 2 * batch_bytes);
         CHECK_EQ(after.bytes_ahead - before.bytes_ahead, after.bytes_in - before.bytes_in);
         CHECK_EQ(after.waits - before.waits, 0);
     }

@@ -197,15 +197,16 @@ TEST(a_steady_step_of_ddp)
     steady(without_clipping("ddp"), 7, 2);
 }
 /* Four units of a parameter each are reduced, two after the first stretch and two after the second; then each is
- * updated and gathered. Clipping over the ranks is a call with operands on the host, which waits for each of them. */
+ * updated and gathered. Clipping over the ranks is a call with operands on the host, which waits twice for each of
+ * them. */
 TEST(a_steady_step_of_sharded_1)
 {
-    steady(sharding("sharded_1"), 6, 11);
+    steady(sharding("sharded_1"), 6, 15);
     steady(without_clipping("sharded_1"), 6, 8);
 }
 TEST(a_steady_step_of_sharded_2)
 {
-    steady(sharding("sharded_2"), 6, 11);
+    steady(sharding("sharded_2"), 6, 15);
     steady(without_clipping("sharded_2"), 6, 8);
 }
 /* One unit of all parameters: the device runs from the first operator to the last gradient without the host. */
@@ -218,7 +219,7 @@ TEST(a_steady_step_of_one_unit)
 /* Each is gathered before it is used, and reduced; the update is of slices. */
 TEST(a_steady_step_of_sharded_3)
 {
-    steady(sharding("sharded_3"), 4, 11);
+    steady(sharding("sharded_3"), 4, 15);
     steady(without_clipping("sharded_3"), 4, 8);
 }
 

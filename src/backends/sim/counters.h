@@ -7,7 +7,7 @@
 #include <lightc/op.h>
 
 typedef struct lc_sim_counters {
-    int64_t waits, launches, programs, allocations; /* programs: launched */
+    int64_t waits, launches, programs, allocations; /* waits: also for what was done already; programs: launched */
     int64_t bytes_in, bytes_out;                    /* copied from the host, and to it */
     int64_t bytes_registered, bytes_ahead; /* of bytes_in: from memory of host_register; on the second stream */
 } lc_sim_counters;

@@ -292,7 +292,7 @@ static int stream_destroy(void *context, void *stream)
 static int wait_for(sim_device *d, int error, sim_stream *s, uint64_t upto)
 {
     if (!error && d->into) error = sim_fail(d, "sim:%d: the host waits while a program is captured", d->index);
-    d->counters.waits += s->done < upto && s->first;
+    d->counters.waits++;
     run_upto(s, upto);
     return leave(d, error);
 }

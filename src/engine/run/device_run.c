@@ -12,7 +12,7 @@ static lc_status next_slot(lc_plan *p, char **slot)
 {
     lc_block *k = &p->block;
     k->turn = (k->turn + 1) % LC_SLOTS;
-    if (k->marks[k->turn]) LC_TRY(p->on->ops->wait(p->on->context, k->marks[k->turn]));
+    if (k->marks[k->turn]) LC_TRY(lc__device_reach(p->on, k->marks[k->turn]));
     *slot = k->slots + (size_t)k->turn * k->bytes;
     return LC_OK;
 }

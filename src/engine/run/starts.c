@@ -15,11 +15,10 @@ lc_status lc__when_done(lc_graph *g, const lc_call *call, lc__begin_fn *begin, c
     return g->on->ops->mark(g->on->context, &s->mark);
 }
 
-/* Not if an index was bad: the other ranks would get what followed from it. */
+/* The device has got to its mark. Not if an index was bad: the other ranks would get what followed from it. */
 static lc_status begin_next(lc_graph *g)
 {
     const lc_start s = g->starts[g->first_start++];
-    LC_TRY(g->on->ops->wait(g->on->context, s.mark));
     LC_TRY(lc__device_fault(g));
     s.begin(s.call);
     return LC_OK;
@@ -40,7 +39,10 @@ lc_status lc__begin_through(lc_graph *g, const void *key)
 {
     int end = g->n_starts;
     while (key && end > g->first_start && g->starts[end - 1].key != key) end--;
-    while (g->first_start < end) LC_TRY(begin_next(g));
+    while (g->first_start < end) {
+        LC_TRY(lc__device_reach(g->on, g->starts[g->first_start].mark));
+        LC_TRY(begin_next(g));
+    }
     return LC_OK;
 }
 
