@@ -306,6 +306,8 @@ mutate 'memory unregistered while it is used' src/backends/driver/queue.c 's/\(s
 mutate 'marks of what is done already' src/backends/sim/work.c 's/(sim_event){s, s->enqueued}/(sim_event){s, s->done}/' test_backend_check:a_good_backend
 mutate 'a program that runs as it is made' src/backends/sim/work.c 's/    \*end = &w->next;/    *end = \&w->next;\n    if (d->into) run_one(d, w);/' test_backend_check:a_good_backend
 mutate 'errors that are forgotten' src/backends/sim/work.c 's/return \*d->error != 0;/return 0;/' test_sim:first_error test_backend_check:a_device
+mutate 'memory that can still be touched' src/backends/sim/memory.c 's/return mprotect(p, pages(bytes), PROT_NONE) == 0 ? 0/return true ? 0/' test_sim_driver:cannot_be_touched
+mutate 'host memory given back as it is' src/backends/sim/memory.c 's/    fill_with_poison(at, gone->bytes);//' test_sim_driver:given_back_is_poison
 mutate 'a call without a queue' src/engine/plan/program.c 's/c->queue = on_host ||/c->queue = true ||/' test_sim:kernels_by_backend
 mutate 'a kernel that takes a total of any type' src/backends/cpu/isa/cross_entropy.c 's/ &&\n *call->in\[5\].dtype == LC_F32;/;/' test_backend_check:kernels_of_the_cpu
 mutate 'a gradient that takes operands of two types' src/ops/norm.c 's/LC_TRY(lc__check_dtype_of(call, 0, "dy", 1, "x"));\n *LC_TRY(lc__check_shape(call, 0, "dy", x->ndim, x->shape));\n    for/for/' test_backend_check:a_good_backend

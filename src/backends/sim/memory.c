@@ -71,7 +71,7 @@ static sim_device *open_new(int index)
     if (!d) return NULL;
     d->size = SIZE;
     d->memory = mmap(NULL, 2 * SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (d->memory == MAP_FAILED || mprotect(d->memory, SIZE, PROT_READ | PROT_WRITE) != 0) {
+    if (d->memory == MAP_FAILED) {
         free(d);
         return NULL;
     }
@@ -155,7 +155,7 @@ static int leave(sim_device *d, int error)
     return error;
 }
 
-/* Makes memory usable; what was not usable before is poisoned. */
+/* Makes memory usable, full of poison. */
 static int make_usable(sim_device *d, char *at, size_t bytes)
 {
     char *p = sim_translate(d, at);
@@ -166,14 +166,18 @@ static int make_usable(sim_device *d, char *at, size_t bytes)
     return 0;
 }
 
-/* Poisons what fits into a few pages, and gives the rest back to the system. */
-static void make_unusable(const sim_device *d, char *at, size_t bytes)
+/* Gives memory back to the system. */
+static int make_unusable(sim_device *d, char *at, size_t bytes)
 {
     char *p = sim_translate(d, at);
-    if (bytes > 64 * (size_t)PAGE)
-        madvise(p, pages(bytes), MADV_DONTNEED);
-    else
-        memset(p, LC_SIM_POISON, pages(bytes));
+    madvise(p, pages(bytes), MADV_DONTNEED);
+    return mprotect(p, pages(bytes), PROT_NONE) == 0 ? 0 : sim_fail(d, "sim:%d: too many pieces of memory", d->index);
+}
+
+static void fill_with_poison(void *at, size_t bytes)
+{
+    volatile unsigned char *byte = at; /* a compiler leaves out what is written before free */
+    for (size_t i = 0; i < bytes; i++) byte[i] = LC_SIM_POISON;
 }
 
 /* ---- the driver's functions ---- */
@@ -204,7 +208,7 @@ int sim_unmap(void *context, void *at, size_t bytes)
     sim_block *b = block_of(d, at);
     (void)bytes;
     if (!error && !b) error = sim_fail(d, "sim:%d: memory is unmapped that was not reserved", d->index);
-    if (!error) error = mprotect(sim_translate(d, at), b->mapped, PROT_NONE);
+    if (!error) error = make_unusable(d, at, b->mapped);
     if (!error) b->mapped = 0;
     return leave(d, error);
 }
@@ -213,10 +217,9 @@ static int give_back(sim_device *d, void *at, size_t bytes)
 {
     sim_block *b = block_of(d, at);
     if (!b) return sim_fail(d, "sim:%d: memory is freed that was not allocated", d->index);
-    make_unusable(d, at, bytes);
     b->used = false;
     b->mapped = 0;
-    return 0;
+    return make_unusable(d, at, bytes);
 }
 
 int sim_address_free(void *context, void *at, size_t bytes)
@@ -267,13 +270,14 @@ static int pin(sim_device *d, sim_block block)
     return 0;
 }
 
-/* Whether there was such memory. */
-static bool unpin(sim_device *d, const void *at, bool registered)
+/* Whether there was such memory, which is poisoned. */
+static bool unpin(sim_device *d, void *at, bool registered)
 {
     sim_block **p = &d->pinned;
     while (*p && !((*p)->at == at && (*p)->registered == registered)) p = &(*p)->next;
     sim_block *gone = *p;
     if (!gone) return false;
+    fill_with_poison(at, gone->bytes);
     *p = gone->next;
     free(gone);
     return true;
@@ -295,11 +299,8 @@ int sim_host_free(void *context, void *at, size_t bytes)
 {
     sim_device *d = context;
     int error = enter_free(d, "host memory is freed");
-    if (!error && unpin(d, at, false)) {
-        volatile unsigned char *byte = at; /* a compiler leaves out what is written before free */
-        for (size_t i = 0; i < bytes; i++) byte[i] = LC_SIM_POISON;
-        free(at);
-    }
+    (void)bytes;
+    if (!error && unpin(d, at, false)) free(at);
     return leave(d, error);
 }
 

@@ -8,8 +8,8 @@
  * - The device has its memory at addresses that no one may touch: a kernel's call is translated to where the memory is
  *   when it runs. Host code that follows such an address dies at that line; a kernel that gets an address of the host,
  *   or of another device, is an error that names the operator.
- * - New memory is full of 0xff: floats that are NaN. The memory of an arena that was dropped cannot be touched until it
- *   is committed again.
+ * - New memory is full of 0xff: floats that are NaN; so is memory of the host that is freed or no longer registered.
+ *   Memory of the device that was freed, or that an arena has not committed, or has dropped, cannot be touched.
  * - LIGHTC_SIM names the schedule: "eager" runs what is enqueued at once; "lazy" only when somebody waits for it;
  *   "random:SEED" a random number of pieces whenever one is enqueued, of any stream.
  * - While a program is captured, nothing may be allocated, waited for or copied at once. It has one stream: nothing may
