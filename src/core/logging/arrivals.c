@@ -6,6 +6,7 @@
 #include "engine/run/run.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A place is used again only when no entry of the queue can still name it. */
 enum { MOST = 512, PLACES = 2 * MOST, PLACE = 8 };
@@ -200,10 +201,13 @@ static lc_status fetch(struct lc__arrivals *q, arrival *a, lc_tensor *tensor)
 {
     const arrival *same = copied(q, tensor);
     a->place = same ? same->place : (int)(q->next % PLACES);
-    if (same)
+    char *at = q->memory + (size_t)a->place * PLACE;
+    if (same) {
         a->dtype = same->dtype;
-    else
-        LC_TRY(lc__tensor_fetch(tensor, q->graph->on, q->memory + (size_t)a->place * PLACE, &a->dtype));
+    } else {
+        memset(at, 0xff, PLACE); /* NaN, not the value before, if it is read too early */
+        LC_TRY(lc__tensor_fetch(tensor, q->graph->on, at, &a->dtype));
+    }
     a->here = !a->dtype;
     if (a->here) return lc_item(tensor, &a->value);
     a->tensor = tensor;
