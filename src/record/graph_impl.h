@@ -317,8 +317,6 @@ struct lc_graph {
     uint64_t next_uid, clock;
     lc_plan **chain; /* plans run in this step */
     int n_chain, cap_chain;
-    const lc_op **reported; /* operators of which a message said that they run on the host */
-    uint32_t n_reported, cap_reported;
     void *arena;
     size_t arena_reserved, arena_committed;
     bool arena_dropped;   /* to be committed again before the next step */

@@ -6,6 +6,9 @@
 #include "base/str.h"
 #include "ops/kernel.h"
 
+#include <pthread.h>
+#include <string.h>
+
 /* Sets call->kernel (NULL: there is none) and call->threads. The kernel is chosen for the number of threads that it
  * will be prepared for. */
 static lc_status find_kernel(const lc_build *b, lc_call *call)
@@ -32,8 +35,47 @@ static const char *type_name(const lc_call *call)
     return first ? lc_dtype_name(first->dtype) : "it";
 }
 
-/* LIGHTC_HOST_FALLBACK: the reference kernel runs on the host, which is said once for each operator. */
-static lc_status fall_back(lc_graph *g, lc_call *call)
+/* ---- LIGHTC_HOST_FALLBACK: the reference kernel runs on the host ---- */
+
+typedef struct missing {
+    const lc_backend_ops *backend;
+    const lc_op *op;
+    const char *type;
+} missing;
+
+/* What a message of this process has named. */
+static struct {
+    pthread_mutex_t lock;
+    missing *list;
+    uint32_t n, cap;
+} said = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Whether it is new. Adds it, with the lock held. */
+static lc_status add_missing(missing m, bool *is_new)
+{
+    *is_new = false;
+    for (uint32_t i = 0; i < said.n; i++)
+        if (!memcmp(&said.list[i], &m, sizeof m)) return LC_OK;
+    LC_TRY(lc__grow(&said.list, &said.cap, said.n, 1, "the operators that run on the host"));
+    said.list[said.n++] = m;
+    *is_new = true;
+    return LC_OK;
+}
+
+static lc_status say_missing(const lc_graph *g, const lc_call *call)
+{
+    const missing m = {g->on->ops, call->op, type_name(call)};
+    bool is_new;
+    pthread_mutex_lock(&said.lock);
+    lc_status status = add_missing(m, &is_new);
+    pthread_mutex_unlock(&said.lock);
+    if (is_new)
+        lc__show_line(2, "lightc: %s has no kernel for %s of %s, which runs on the host in every step", m.backend->name,
+                      m.op->name, m.type);
+    return status;
+}
+
+static lc_status fall_back(const lc_graph *g, lc_call *call)
 {
     const lc_kernel *reference = call->op->kernel;
     bool yes = false;
@@ -42,13 +84,7 @@ static lc_status fall_back(lc_graph *g, lc_call *call)
     if (!yes) return LC_OK;
     call->kernel = reference;
     if (reference->flags & LC_KERNEL_SERIAL) call->threads = 1;
-    for (uint32_t i = 0; i < g->n_reported; i++)
-        if (g->reported[i] == call->op) return LC_OK;
-    LC_TRY(lc__grow(&g->reported, &g->cap_reported, g->n_reported, 1, "the operators that run on the host"));
-    g->reported[g->n_reported++] = call->op;
-    lc__show_line(2, "lightc: %s has no kernel for %s of %s, which runs on the host in every step", g->on->ops->name,
-                  call->op->name, type_name(call));
-    return LC_OK;
+    return say_missing(g, call);
 }
 
 lc_status lc__choose_kernel(const lc_build *b, lc_call *call)

@@ -158,7 +158,6 @@ void lc_graph_free(lc_graph *g)
     free(g->chain);
     free(g->starts);
     free(g->flats);
-    free(g->reported);
     lc__mark_clear(&g->recorder.mark);
     free(g);
 }
