@@ -48,16 +48,16 @@ static struct {
     pthread_mutex_t lock;
     missing *list;
     uint32_t n, cap;
-} said = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} on_the_host = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Whether it is new. Adds it, with the lock held. */
 static lc_status add_missing(missing m, bool *is_new)
 {
     *is_new = false;
-    for (uint32_t i = 0; i < said.n; i++)
-        if (!memcmp(&said.list[i], &m, sizeof m)) return LC_OK;
-    LC_TRY(lc__grow(&said.list, &said.cap, said.n, 1, "the operators that run on the host"));
-    said.list[said.n++] = m;
+    for (uint32_t i = 0; i < on_the_host.n; i++)
+        if (!memcmp(&on_the_host.list[i], &m, sizeof m)) return LC_OK;
+    LC_TRY(lc__grow(&on_the_host.list, &on_the_host.cap, on_the_host.n, 1, "the operators that run on the host"));
+    on_the_host.list[on_the_host.n++] = m;
     *is_new = true;
     return LC_OK;
 }
@@ -66,9 +66,9 @@ static lc_status say_missing(const lc_graph *g, const lc_call *call)
 {
     const missing m = {g->on->ops, call->op, type_name(call)};
     bool is_new;
-    pthread_mutex_lock(&said.lock);
+    pthread_mutex_lock(&on_the_host.lock);
     lc_status status = add_missing(m, &is_new);
-    pthread_mutex_unlock(&said.lock);
+    pthread_mutex_unlock(&on_the_host.lock);
     if (is_new)
         lc__show_line(2, "lightc: %s has no kernel for %s of %s, which runs on the host in every step", m.backend->name,
                       m.op->name, m.type);
