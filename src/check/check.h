@@ -30,6 +30,7 @@ struct check {
     uint64_t n_seen, cap_seen;
     int failed;
     bool exact;       /* no result may differ at all */
+    bool random;      /* parameters of 16 bits are rounded at random */
     lc_status status; /* what ended the check */
 };
 

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trainings of small networks: operators that only a plan contains, sums of gradients, clipping, updates. */
+/* Trainings of small networks: operators that only a plan contains, sums of gradients, clipping, updates: also of
+ * master weights, of parameters that are rounded at random, and with gradients that are scaled on the device. */
 #include "check/check.h"
 #include "module/tensors.h"
+
+#include <math.h>
 
 enum { BATCH = 3, CLASSES = 5, SIDE = 10, WORDS = 11 };
 
@@ -112,10 +115,21 @@ static lc_status make_batch(batch *b)
     return lc_tensor_write(b->label, labels, sizeof labels);
 }
 
+/* What a training is of. */
+typedef struct task {
+    kind network;
+    int optimizer;
+    bool unplanned;
+    lc_dtype stored; /* the type of parameters and values; 0: f32 */
+    unsigned flags;  /* of the optimizer: LC_OPT_MASTER_WEIGHTS, LC_OPT_STOCHASTIC_ROUNDING */
+    bool scaled;     /* gradients are multiplied by a number on the device, which skips the second update */
+} task;
+
 /* Two batches for an update, twice. */
 static lc_status train(check *c, lc_graph *g, net *n, lc_optimizer *opt, const batch *b)
 {
     for (uint64_t step = 0; step < 4; step++) {
+        if (g->unscale) LC_TRY(lc_tensor_write(g->unscale, &(float){step < 2 ? 0.5f : INFINITY}, sizeof(float)));
         LC_TRY(lc_step_begin(g, step / 2, step % 2));
         if (step % 2 == 0) lc_zero_grad(g);
         lc_backward(loss_of(n, b->x, b->ids, b->label));
@@ -131,39 +145,63 @@ static lc_status train(check *c, lc_graph *g, net *n, lc_optimizer *opt, const b
     return LC_OK;
 }
 
-/* stored: the type of parameters and values; 0: f32 */
-static lc_status check_network(check *c, kind with, int which, bool plan, lc_dtype stored, bool *exists)
+static lc_status train_on(check *c, lc_graph *g, net *n, lc_optimizer *opt, const task *t)
 {
-    net n = {.kind = with};
     batch b = {0};
+    lc_tensor *unscale = NULL;
+    g->reference_only = true;
+    g->plan_off = t->unplanned;
+    lc_status status = make_batch(&b);
+    if (status >= 0 && t->scaled) status = lc_tensor_new(LC_F32, 0, NULL, &unscale);
+    g->unscale = unscale;
+    c->random = t->flags & LC_OPT_STOCHASTIC_ROUNDING;
+    if (status >= 0) status = train(c, g, n, opt, &b);
+    c->random = false;
+    g->unscale = NULL;
+    lc_tensor_unref(unscale);
+    lc_tensor_unref(b.x), lc_tensor_unref(b.ids), lc_tensor_unref(b.label);
+    return status;
+}
+
+static lc_status check_network(check *c, const task *t, bool *exists)
+{
+    net n = {.kind = t->network};
     lc_graph *g = NULL;
     lc_status status = make(&n);
-    if (status >= 0 && stored) status = lc__module_store(&n.base, stored);
+    if (status >= 0 && t->stored) status = lc__module_store(&n.base, t->stored);
     lc_module_train(&n.base, true);
-    lc_optimizer *opt = optimizer(&n, which);
+    lc_optimizer *opt = optimizer(&n, t->optimizer);
     *exists = opt != NULL;
-    if (status >= 0 && opt) status = lc_graph_new(&g, .threads = 1, .seed = 5, .device = "cpu", .storage = stored);
-    if (status >= 0 && g) {
-        g->reference_only = true;
-        g->plan_off = !plan;
-        status = make_batch(&b);
-        if (status >= 0) status = train(c, g, &n, opt, &b);
-    }
-    lc_tensor_unref(b.x), lc_tensor_unref(b.ids), lc_tensor_unref(b.label);
+    if (opt) opt->flags |= t->flags; /* as its arguments do */
+    if (status >= 0 && opt) status = lc_graph_new(&g, .threads = 1, .seed = 5, .device = "cpu", .storage = t->stored);
+    if (status >= 0 && g) status = train_on(c, g, &n, opt, t);
     lc_graph_free(g);
     lc_optimizer_free(opt);
     lc_module_release(&n.base);
     return status;
 }
 
+/* With each optimizer. */
+static lc_status check_all(check *c, task t)
+{
+    bool exists = true;
+    for (t.optimizer = 0; exists; t.optimizer++) LC_TRY(check_network(c, &t, &exists));
+    return LC_OK;
+}
+
 lc_status check_networks(check *c)
 {
     static const lc_dtype types[] = {LC_F64, LC_BF16, LC_F16};
-    bool exists = true;
-    for (int which = 0; exists; which++)
-        for (int plan = 0; plan < 2; plan++) LC_TRY(check_network(c, POOLED, which, plan, 0, &exists));
-    LC_TRY(check_network(c, COMPUTED_AGAIN, 0, true, 0, &exists));
-    for (int i = 0; i < 3; i++, exists = true)
-        for (int which = 0; exists; which++) LC_TRY(check_network(c, POOLED, which, true, types[i], &exists));
+    bool exists;
+    LC_TRY(check_all(c, (task){0}));
+    LC_TRY(check_all(c, (task){.unplanned = true}));
+    LC_TRY(check_all(c, (task){.scaled = true}));
+    LC_TRY(check_network(c, &(task){.network = COMPUTED_AGAIN}, &exists));
+    for (int i = 0; i < 3; i++) {
+        LC_TRY(check_all(c, (task){.stored = types[i]}));
+        if (types[i] == LC_F64) continue;
+        LC_TRY(check_all(c, (task){.stored = types[i], .flags = LC_OPT_MASTER_WEIGHTS, .scaled = true}));
+        LC_TRY(check_all(c, (task){.stored = types[i], .flags = LC_OPT_STOCHASTIC_ROUNDING}));
+    }
     return LC_OK;
 }
