@@ -22,8 +22,8 @@ static const struct {
     {"keeper", ".bss"},        /* watches for signals after an interrupted run (src/core/trainer/signals.c) */
     {"lc__product_ratios", ".bss"}, /* what types cost on this machine (src/core/trainer/precision_time.c); atomic */
     {"lc__spent", ".tbss"},         /* how long this thread has read and decoded samples (src/data/dataset.c) */
+    {"of_children", ".bss"},        /* what a child of this process releases (src/base/at_fork.c); has a mutex */
     {"on_the_host", ".bss"},  /* operators named once in a process (src/engine/plan/choose_kernel.c); has a mutex */
-    {"of_children", ".bss"},  /* what a child of this process releases (src/base/at_fork.c); has a mutex */
     {"pool", ".bss"},         /* the threads of this process that help with loops (src/base/pool.c) */
     {"texts", ".bss"},        /* frees the message of a thread that ends (src/base/status.c); set once */
     {"this_process", ".bss"}, /* which rank this process is (src/comm/world/world.c); has a mutex */
