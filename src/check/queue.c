@@ -13,7 +13,7 @@ enum { N = 5000, MANY = 200, PAGES = 1 << 16 };
 
 #define MIB ((size_t)1 << 20)
 
-/* What a check uses; the names are the slots'. */
+/* What a check uses. */
 typedef struct world {
     const lc_device *on;
     const lc_backend_ops *ops;
@@ -42,44 +42,6 @@ static bool is_all(const char *p, char value, size_t n)
     for (size_t i = 0; i < n; i++)
         if (p[i] != value) return false;
     return true;
-}
-
-static const char *required(world *w)
-{
-    const lc_backend_ops *o = w->ops;
-    const struct {
-        const char *name;
-        bool there;
-    } slots[] = {
-        {"arena_reserve", o->arena_reserve},
-        {"arena_commit", o->arena_commit},
-        {"arena_drop", o->arena_drop},
-        {"arena_release", o->arena_release},
-        {"alloc", o->alloc},
-        {"reserve", o->reserve},
-        {"free", o->free},
-        {"available", o->available},
-        {"kernel_set", o->kernel_set},
-        {"find_kernels", o->find_kernels},
-        {"describe", o->describe},
-        {"copy", o->copy},
-        {"host_alloc", o->host_alloc},
-        {"host_free", o->host_free},
-        {"mark", o->mark},
-        {"wait", o->wait},
-        {"reached", o->reached},
-        {"copy_arrived", o->copy_arrived || !o->copy_ahead},
-        {"host_unregister", o->host_unregister || !o->host_register},
-    };
-    for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
-        if (slots[i].there) continue;
-        snprintf(w->text, sizeof w->text, "the slot %s is NULL", slots[i].name);
-        return w->text;
-    }
-    if (!o->program_begin == !o->program_end && !o->program_begin == !o->program_run &&
-        !o->program_begin == !o->program_free)
-        return NULL;
-    return "of program_begin, program_end, program_run and program_free, some are NULL";
 }
 
 /* ---- memory ---- */
@@ -354,7 +316,6 @@ static const struct {
     const char *name;
     const char *(*run)(world *w);
 } checks[] = {
-    {"slots", required},
     {"alloc", alloc_is_zero},
     {"arena", arena_grows},
     {"copy", copies_bytes},
@@ -385,17 +346,18 @@ static bool make_world(world *w, const lc_device *on, const void *set)
     return good;
 }
 
+static void show(check *c, const char *name, const char *wrong)
+{
+    c->failed += wrong != NULL;
+    printf("%-32s %s%s\n", name, wrong ? "FAILED: " : "ok", wrong ? wrong : "");
+}
+
 void check_queue(check *c)
 {
-    world w = {.ops = c->on->ops};
-    bool made = false;
-    for (size_t i = 0; i < sizeof checks / sizeof *checks && (i < 2 || made); i++) {
-        if (i == 1) made = make_world(&w, c->on, c->set);
-        const char *wrong = i == 1 && !made ? failed(&w, "memory for the checks") : checks[i].run(&w);
-        c->failed += wrong != NULL;
-        printf("%-32s %s%s\n", checks[i].name, wrong ? "FAILED: " : "ok", wrong ? wrong : "");
-        if (i == 0 && wrong) break;
-    }
+    world w;
+    bool made = make_world(&w, c->on, c->set);
+    if (!made) show(c, "memory for the checks", failed(&w, "it cannot be had"));
+    for (size_t i = 0; i < sizeof checks / sizeof *checks && made; i++) show(c, checks[i].name, checks[i].run(&w));
     free(w.host);
     free(w.back);
     free(w.pages);

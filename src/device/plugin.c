@@ -5,6 +5,7 @@
 #include "base/library.h"
 
 #include "base/args.h"
+#include "base/status.h"
 #include "builtin.h"
 
 #include <dlfcn.h>
@@ -66,6 +67,54 @@ lc_status lc__backend_take(const char *name, const lc_backend_ops *given, const 
     return LC_OK;
 }
 
+/* Whether the backend has what it must have: some functions are needed where the host cannot reach its memory, or if it
+ * has others. */
+static lc_status check_functions(const char *name, const lc_backend_ops *o)
+{
+    const bool far = !o->host_memory;
+    const struct {
+        const char *name;
+        bool there, needed;
+    } list[] = {
+        {"arena_reserve", o->arena_reserve, true},
+        {"arena_commit", o->arena_commit, true},
+        {"arena_drop", o->arena_drop, true},
+        {"arena_release", o->arena_release, true},
+        {"alloc", o->alloc, true},
+        {"reserve", o->reserve, true},
+        {"free", o->free, true},
+        {"available", o->available, true},
+        {"kernel_set", o->kernel_set, true},
+        {"find_kernels", o->find_kernels, true},
+        {"describe", o->describe, true},
+        {"copy", o->copy, far},
+        {"host_alloc", o->host_alloc, far},
+        {"host_free", o->host_free, far},
+        {"mark", o->mark, far},
+        {"wait", o->wait, far},
+        {"reached", o->reached, far},
+        {"copy_arrived", o->copy_arrived, o->copy_ahead},
+        {"host_unregister", o->host_unregister, o->host_register},
+        {"program_end", o->program_end, o->program_begin},
+        {"program_run", o->program_run, o->program_begin},
+        {"program_free", o->program_free, o->program_begin},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i].needed && !list[i].there)
+            return lc_fail(LC_ERR_CONFIG, "liblightc_%s.so has a backend without %s", name, list[i].name);
+    return LC_OK;
+}
+
+static lc_status take(const char *name, const lc_backend_ops *given, const lc_backend_ops **out)
+{
+    LC_TRY(lc__backend_take(name, given, out));
+    lc_status status = check_functions(name, *out);
+    if (status >= 0) return LC_OK;
+    free((void *)(uintptr_t)*out);
+    *out = NULL;
+    return status;
+}
+
 lc_status lc__device_plugin(const char *name, const lc_backend_ops **out)
 {
     void *library;
@@ -76,10 +125,13 @@ lc_status lc__device_plugin(const char *name, const lc_backend_ops **out)
     *(void **)&entry = dlsym(library, LC_BACKEND_SYMBOL);
     lc_status status = LC_ERR_CONFIG;
     const lc_backend_ops *given = NULL;
+    const unsigned before = lc__error_count();
     if (!entry)
         (void)lc_fail(status, "liblightc_%s.so is not a backend of lightc: it has no " LC_BACKEND_SYMBOL, name);
     else if ((given = entry(lc__builtin->plugins)))
-        status = lc__backend_take(name, given, out);
+        status = take(name, given, out);
+    else if (lc__error_since(before) == LC_OK)
+        (void)lc_fail(status, "liblightc_%s.so brings no backend, and does not say why", name);
     if (status >= 0) return LC_OK;
     dlclose(library);
     return lc_fail_context(status, "accelerator=%s", name);

@@ -60,7 +60,7 @@ TEST(a_device_that_fails)
     check_says("the check ends here: ");
     CHECK_EQ(run("LIGHTC_SIM_FAIL=alloc:1", "sim"), 1);
     CHECK_EQ(run("LIGHTC_SIM_FAIL=alloc:2", "sim"), 1); /* the kernels have their memory, the queue does not get it */
-    check_says("FAILED: memory for the checks");
+    check_says("memory for the checks            FAILED: ");
     check_says("\n1 failures");
 }
 

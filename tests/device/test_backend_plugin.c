@@ -72,6 +72,29 @@ TEST(a_backend_for_another_version_is_refused)
     check_refused("cuda", "accelerator=cuda: this backend was built for another version of lightc");
 }
 
+/* The plug-in is loaded again for each, since it was refused. */
+static void check_mode(const char *mode, const char *why)
+{
+    char message[300];
+    give("cuda", library("other_backend.so"));
+    setenv("LIGHTC_TEST_BACKEND", mode, 1);
+    snprintf(message, sizeof message, "accelerator=cuda: liblightc_cuda.so %s", why);
+    (void)lc_fail(LC_ERR_IO, "an earlier error");
+    check_refused("cuda", message);
+}
+
+TEST(a_backend_that_lacks_functions_is_refused)
+{
+    check_mode("without memory", "has a backend without alloc");
+    check_mode("without copies", "has a backend without copy");
+    check_mode("half a program", "has a backend without program_end");
+}
+
+TEST(a_plug_in_that_says_nothing_is_refused)
+{
+    check_mode("silent", "brings no backend, and does not say why");
+}
+
 static lc_status kept;
 static char message[200];
 static lc_status keep_failure(lc_status status, const char *format, ...)
