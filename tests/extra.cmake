@@ -61,6 +61,7 @@ target_link_options(test_sim_driver PRIVATE -Wl,--wrap=free)
 add_dependencies(test_sim_fit lightc_sim)
 add_dependencies(test_sim_ranks lightc_sim)
 add_dependencies(test_sim_trainer lightc_sim)
+add_dependencies(test_sim_failures lightc_sim)
 add_dependencies(test_backend_check lightc_sim lc_backend_check)
 add_dependencies(test_sim_devices lightc_sim)
 # What it reads.

@@ -272,6 +272,7 @@ mutate 'a training that has begun taken for one that ended' src/core/trainer/beg
 # ---- values that a device still has to copy ----
 mutate 'a value is used before it has arrived' src/core/logging/arrivals.c 's/LC_TRY(on->ops->wait(on->context, a->mark));/{}/' test_sim_fit
 mutate 'values read early are those before' src/core/logging/arrivals.c 's/LC_TRY(on->ops->wait(on->context, a->mark));/if (q->next < 4 * PLACES) &/' test_sim_fit:never_change
+mutate 'an error of a device said twice' src/core/trainer/finish.c 's/ \&\& (s != LC_ERR_DEVICE || s != ended)//' test_sim_failures:allocations
 mutate 'values in flight share their places' src/core/logging/arrivals.c 's/(int)(q->next % PLACES)/(int)(q->next % 4)/' test_sim_fit
 mutate 'values are published before they arrive' src/core/logging/arrivals.c 's/LC_TRY(put(t, &(arrival){.kind = PUBLISH[^;]*;/lc__results_publish_now(t, r);/' test_sim_fit
 mutate 'a step after a bad index updates parameters' src/engine/run/device_run.c 's/LC_TRY(g->on->ops->wait(g->on->context, UINT64_MAX));\n    const lc_plan_call/const lc_plan_call/' test_sim_fit

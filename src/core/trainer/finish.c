@@ -92,13 +92,20 @@ static void after_failure(lc_trainer *t, lc_status s, bool missed, char *message
     if (together && !missed) show_error(t, make_whole(t));
 }
 
-static void release(lc_trainer *t)
+/* ended: how the run has. A device that has failed returns its error again, which is known by then. */
+static void settle_values(lc_trainer *t, lc_status ended)
+{
+    lc_status s = lc__arrivals_settle(t);
+    if (s < 0 && (s != LC_ERR_DEVICE || s != ended)) lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
+    lc__arrivals_end(t);
+}
+
+static void release(lc_trainer *t, lc_status ended)
 {
     lc__batch_norms_release(t);
     lc__rank_times_free(t);
     lc__unused_free(t);
-    if (lc__arrivals_settle(t) < 0) lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
-    lc__arrivals_end(t);
+    settle_values(t, ended);
     /* The program owns the metrics and may free them from here on. */
     if (t->epoch_open && lc__results_keep(&t->logging->train_results) < 0)
         lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
@@ -123,7 +130,7 @@ lc_status lc__run_finish(lc_trainer *t, lc_status s)
     t->batch = NULL;
     if (s >= 0) s = after_success(t, &missed);
     if (s < 0) after_failure(t, s, missed, message, sizeof message);
-    release(t);
+    release(t, s);
     if (t->run->setup_done) {
         t->run->setup_done = false;
         lc_status torn = lc__hook(t, LC_HOOK_TEARDOWN, &(lc__hook_args){.stage = t->stage});
