@@ -2,6 +2,7 @@
 /* One call, on the host and on the device. */
 #include "check/values.h"
 #include "base/number.h"
+#include "base/status.h"
 #include "ops/kernel.h"
 
 #include <math.h>
@@ -215,7 +216,8 @@ static lc_status run_kernel(attempt *a, const lc_kernel *kernel, lc__fault *faul
     call->device = on->context;
     call->queue = on->ops->queue ? on->ops->queue(on->context) : NULL;
     call->fault = fault;
-    lc_status status = kernel->prepare ? kernel->prepare(call) : LC_OK;
+    const unsigned before = lc__error_count();
+    lc_status status = kernel->prepare ? lc__said(kernel->prepare(call), before) : LC_OK;
     if (status < 0) {
         report(a->c, a->like, "%s: preparing it fails: %s", title(a, kernel), lc_error_message());
         return LC_OK;

@@ -461,6 +461,30 @@ TEST(a_call_has_the_queue_of_its_device)
     CHECK_EQ(child(scale_nowhere), 0);
 }
 
+/* Without a message of its own. */
+static lc_status prepare_nothing(lc_call *call)
+{
+    (void)call;
+    return LC_ERR_USER;
+}
+static const lc_kernel unprepared_kernel = {.name = "unprepared", .prepare = prepare_nothing, .run = launch_above};
+
+static void scale_unprepared(void)
+{
+    float y[2][3];
+    if (lc_op_add_kernel(&scaled, "sim", &unprepared_kernel) < 0) _exit(60);
+    (void)lc_fail(LC_ERR_IO, "an earlier error");
+    _exit(scale(y) != LC_ERR_USER || !strstr(lc_error_message(), "scaled (unprepared): ") ||
+          strstr(lc_error_message(), "earlier"));
+}
+
+TEST(a_kernel_that_is_not_prepared_is_named)
+{
+    find_plugin();
+    use("sim:6", "lazy");
+    CHECK_EQ(child(scale_unprepared), 0);
+}
+
 TEST(what_cannot_be_opened_is_a_sentence)
 {
     lc_tensor *t;

@@ -3,6 +3,7 @@
  * numbers and scratch in memory of the plan. */
 #include "engine/plan/plan_impl.h"
 #include "base/grow.h"
+#include "base/status.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -195,7 +196,8 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
     c->device = on_host ? NULL : g->on->context;
     c->queue = on_host || !g->on->ops->queue ? NULL : g->on->ops->queue(g->on->context);
     c->fault = &g->fault;
-    lc_status status = c->kernel->prepare ? c->kernel->prepare(c) : LC_OK;
+    const unsigned before = lc__error_count();
+    lc_status status = c->kernel->prepare ? lc__said(c->kernel->prepare(c), before) : LC_OK;
     if (status < 0) return lc_fail_context(status, "%s (%s)", n->op->name, c->kernel->name);
     if (c->scratch_bytes > p->scratch_bytes && !on_host) p->scratch_bytes = c->scratch_bytes;
     p->n_calls++;
