@@ -144,7 +144,7 @@ static void check_all(const char *what)
 {
     int n = 1, failed = 0;
     find_plugin();
-    for (; run(what, n); n += getenv("LIGHTC_TEST_ALL") ? 1 : 1 + n / 4) failed++;
+    for (; run(what, n); n += getenv("LIGHTC_TEST_ALL") ? 1 : 1 + n / ROUNDS(4, 1)) failed++;
     unsetenv("LIGHTC_SIM_FAIL");
     CHECK(failed > 4);
 }
