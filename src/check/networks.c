@@ -129,7 +129,8 @@ typedef struct task {
 static lc_status train(check *c, lc_graph *g, net *n, lc_optimizer *opt, const batch *b)
 {
     for (uint64_t step = 0; step < 4; step++) {
-        if (g->unscale) LC_TRY(lc_tensor_write(g->unscale, &(float){step < 2 ? 0.5f : INFINITY}, sizeof(float)));
+        const float factor = step < 2 ? 0.5f : INFINITY;
+        if (g->unscale) LC_TRY(lc_tensor_write(g->unscale, &factor, sizeof factor));
         LC_TRY(lc_step_begin(g, step / 2, step % 2));
         if (step % 2 == 0) lc_zero_grad(g);
         lc_backward(loss_of(n, b->x, b->ids, b->label));
