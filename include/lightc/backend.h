@@ -81,11 +81,11 @@ typedef struct lc_backend_ops {
     lc_status (*copy_arrived)(void *device, void *to, const void *from, size_t bytes, uint64_t *mark);
     /* OPTIONAL (NULL): the queue, for kernels of programs (lc_call.queue). A backend documents what it is. */
     void *(*queue)(void *device);
-    /* Host memory that the queue can use. */
+    /* Host memory that the queues of all devices can use. host_free waits until none of them uses it any longer. */
     lc_status (*host_alloc)(void *device, size_t bytes, void **out);
     void (*host_free)(void *device, void *data, size_t bytes);
     /* OPTIONAL (batches are copied to memory of host_alloc first): from register to unregister, whole pages of the
-     * host's memory are memory that the queue can use. unregister waits until the device no longer uses them. */
+     * host's memory are memory that the queues can use. unregister waits as host_free does. */
     lc_status (*host_register)(void *device, void *data, size_t bytes);
     void (*host_unregister)(void *device, void *data);
     /* A mark after what has been enqueued so far; marks count up. */

@@ -555,4 +555,24 @@ TEST(memory_that_cannot_be_allocated_or_filled_is_released)
     CHECK_EQ(run(alloc_failing), 0);
 }
 
+/* Memory of host_alloc of one device: another one copies it when it gets there, which host_free waits for. */
+static bool copied_by_another(world *w)
+{
+    void *one, *other, *memory, *at;
+    if (lc__queue_open(&host, drv, QUEUE_DEVICE, &one) < 0) return false;
+    if (lc__queue_open(&host, drv, QUEUE_DEVICE + 1, &other) < 0) return false;
+    if (lc__queue_host_alloc(one, BLOCK, &memory) < 0 || lc__queue_alloc(other, BLOCK, &at) < 0) return false;
+    const sim_device *d = sim_open(QUEUE_DEVICE + 1);
+    int64_t waits = d->counters.waits;
+    memset(memory, 7, BLOCK);
+    if (lc__queue_copy(other, at, memory, BLOCK) < 0 || d->counters.waits != waits) return false;
+    lc__queue_host_free(one, memory, BLOCK);
+    return lc__queue_copy(other, w->plain, at, BLOCK) >= 0 && is_full_of(w->plain, 7);
+}
+
+TEST(devices_have_the_same_host_memory)
+{
+    CHECK_EQ(run(copied_by_another), 0);
+}
+
 TEST_MAIN

@@ -20,9 +20,9 @@ typedef struct lc__driver {
     int (*alloc)(void *context, void **at, size_t bytes);           /* cuMemAlloc */
     int (*free)(void *context, void *at, size_t bytes);             /* cuMemFree, which waits for the device */
     int (*memory_info)(void *context, size_t *free);                /* cuMemGetInfo */
-    int (*host_alloc)(void *context, void **at, size_t bytes);      /* cuMemHostAlloc */
+    int (*host_alloc)(void *context, void **at, size_t bytes);      /* cuMemHostAlloc, portable */
     int (*host_free)(void *context, void *at, size_t bytes);        /* cuMemFreeHost */
-    int (*host_register)(void *context, void *at, size_t bytes);    /* cuMemHostRegister */
+    int (*host_register)(void *context, void *at, size_t bytes);    /* cuMemHostRegister, portable */
     int (*host_unregister)(void *context, void *at);                /* cuMemHostUnregister */
     int (*copy)(void *context, void *to, const void *from, size_t bytes); /* cuMemcpy */
     bool (*is_device)(void *context, const void *at); /* cuPointerGetAttribute: memory of the device, not the host's */

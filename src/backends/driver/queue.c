@@ -29,8 +29,15 @@ typedef struct queue {
     _Atomic uint64_t maker; /* that thread; 0: no program is being made */
     pthread_mutex_t lock;   /* of the rest */
     uint64_t marks;
-    pinned *pinned;
+    struct queue *next;
 } queue;
+
+/* What devices have in common: the host's memory. A queue stays. */
+static struct {
+    pthread_mutex_t lock;
+    queue *queues;
+    pinned *pinned;
+} all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static lc_status check(const queue *q, int error, const char *what)
 {
@@ -97,6 +104,10 @@ lc_status lc__queue_open(const lc_backend_host *host, const lc__driver *driver, 
         free(q);
         return status;
     }
+    pthread_mutex_lock(&all.lock);
+    q->next = all.queues;
+    all.queues = q;
+    pthread_mutex_unlock(&all.lock);
     *device = q;
     return LC_OK;
 }
@@ -200,26 +211,38 @@ static lc_status pin(queue *q, int (*by)(void *context, void **at, size_t bytes)
         free(p);
         return status;
     }
-    pthread_mutex_lock(&q->lock);
-    *p = (pinned){*at, bytes, q->pinned};
-    q->pinned = p;
-    pthread_mutex_unlock(&q->lock);
+    pthread_mutex_lock(&all.lock);
+    *p = (pinned){*at, bytes, all.pinned};
+    all.pinned = p;
+    pthread_mutex_unlock(&all.lock);
     return LC_OK;
 }
 
-/* When the device no longer uses it. */
-static void unpin(queue *q, const void *at)
+static queue *first_queue(void)
 {
-    (void)synchronize(q);
-    pthread_mutex_lock(&q->lock);
-    for (pinned **p = &q->pinned; *p; p = &(*p)->next) {
+    pthread_mutex_lock(&all.lock);
+    queue *q = all.queues;
+    pthread_mutex_unlock(&all.lock);
+    return q;
+}
+
+/* When no device uses it any longer. */
+static void unpin(const void *at)
+{
+    for (queue *q = first_queue(); q; q = q->next) {
+        enter(q);
+        (void)synchronize(q);
+        (void)!leave(q, 0, NULL);
+    }
+    pthread_mutex_lock(&all.lock);
+    for (pinned **p = &all.pinned; *p; p = &(*p)->next) {
         if ((*p)->at != at) continue;
         pinned *gone = *p;
         *p = gone->next;
         free(gone);
         break;
     }
-    pthread_mutex_unlock(&q->lock);
+    pthread_mutex_unlock(&all.lock);
 }
 
 lc_status lc__queue_host_alloc(void *device, size_t bytes, void **out)
@@ -231,8 +254,8 @@ lc_status lc__queue_host_alloc(void *device, size_t bytes, void **out)
 void lc__queue_host_free(void *device, void *data, size_t bytes)
 {
     queue *q = device;
+    unpin(data);
     enter(q);
-    unpin(q, data);
     (void)q->driver->host_free(q->context, data, bytes);
     (void)!leave(q, 0, NULL);
 }
@@ -245,27 +268,27 @@ lc_status lc__queue_host_register(void *device, void *data, size_t bytes)
 void lc__queue_host_unregister(void *device, void *data)
 {
     queue *q = device;
+    unpin(data);
     enter(q);
-    unpin(q, data);
     (void)q->driver->host_unregister(q->context, data);
     (void)!leave(q, 0, NULL);
 }
 
-static bool is_pinned(queue *q, const char *at, size_t bytes)
+static bool is_pinned(const char *at, size_t bytes)
 {
-    pthread_mutex_lock(&q->lock);
-    const pinned *p = q->pinned;
+    pthread_mutex_lock(&all.lock);
+    const pinned *p = all.pinned;
     while (p && !(at >= p->at && at + bytes <= p->at + p->bytes)) p = p->next;
-    pthread_mutex_unlock(&q->lock);
+    pthread_mutex_unlock(&all.lock);
     return p != NULL;
 }
 
 /* ---- the queue ---- */
 
 /* Whether the queue may use these bytes when it gets there. */
-static bool stays(queue *q, const void *at, size_t bytes)
+static bool stays(const queue *q, const void *at, size_t bytes)
 {
-    return q->driver->is_device(q->context, at) || is_pinned(q, at, bytes);
+    return q->driver->is_device(q->context, at) || is_pinned(at, bytes);
 }
 
 lc_status lc__queue_copy(void *device, void *to, const void *from, size_t bytes)

@@ -18,6 +18,12 @@ static struct {
     sim_device *list[LC_SIM_DEVICES];
 } devices = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* Memory of the host that all devices know. */
+static struct {
+    pthread_mutex_t lock;
+    sim_block *first;
+} pinned = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 int sim_fail(sim_device *d, const char *format, ...)
 {
     va_list args;
@@ -99,11 +105,14 @@ bool sim_is_device(const sim_device *d, const void *at, size_t bytes)
     return p >= first && p + bytes <= first + d->size;
 }
 
-const sim_block *sim_pinned(const sim_device *d, const void *at, size_t bytes)
+bool sim_pinned(const void *at, size_t bytes, bool *registered)
 {
-    const sim_block *b = d->pinned;
+    pthread_mutex_lock(&pinned.lock);
+    const sim_block *b = pinned.first;
     while (b && !((const char *)at >= b->at && (const char *)at + bytes <= b->at + b->bytes)) b = b->next;
-    return b;
+    *registered = b && b->registered;
+    pthread_mutex_unlock(&pinned.lock);
+    return b != NULL;
 }
 
 void *sim_translate(const sim_device *d, const void *at)
@@ -264,21 +273,25 @@ static int pin(sim_device *d, sim_block block)
     if (!b) return sim_fail(d, "out of memory");
     *b = block;
     b->used = true;
-    b->next = d->pinned;
-    d->pinned = b;
+    pthread_mutex_lock(&pinned.lock);
+    b->next = pinned.first;
+    pinned.first = b;
+    pthread_mutex_unlock(&pinned.lock);
     d->counters.allocations++;
     return 0;
 }
 
 /* Whether there was such memory, which is poisoned. */
-static bool unpin(sim_device *d, void *at, bool registered)
+static bool unpin(void *at, bool registered)
 {
-    sim_block **p = &d->pinned;
+    pthread_mutex_lock(&pinned.lock);
+    sim_block **p = &pinned.first;
     while (*p && !((*p)->at == at && (*p)->registered == registered)) p = &(*p)->next;
     sim_block *gone = *p;
+    if (gone) *p = gone->next;
+    pthread_mutex_unlock(&pinned.lock);
     if (!gone) return false;
     fill_with_poison(at, gone->bytes);
-    *p = gone->next;
     free(gone);
     return true;
 }
@@ -300,8 +313,17 @@ int sim_host_free(void *context, void *at, size_t bytes)
     sim_device *d = context;
     int error = enter_free(d, "host memory is freed");
     (void)bytes;
-    if (!error && unpin(d, at, false)) free(at);
+    if (!error && unpin(at, false)) free(at);
     return leave(d, error);
+}
+
+static bool overlaps_pinned(const char *at, size_t bytes)
+{
+    pthread_mutex_lock(&pinned.lock);
+    const sim_block *b = pinned.first;
+    while (b && !(at < b->at + b->bytes && b->at < at + bytes)) b = b->next;
+    pthread_mutex_unlock(&pinned.lock);
+    return b != NULL;
 }
 
 int sim_host_register(void *context, void *at, size_t bytes)
@@ -311,9 +333,7 @@ int sim_host_register(void *context, void *at, size_t bytes)
     int error = enter(d, "host memory is registered");
     if (!error && (!bytes || bytes % page || (uintptr_t)at % page))
         error = sim_fail(d, "sim:%d: host memory is registered that does not consist of whole pages", d->index);
-    for (const sim_block *b = d->pinned; b && !error; b = b->next)
-        if ((char *)at < b->at + b->bytes && b->at < (char *)at + bytes)
-            error = sim_fail(d, "sim:%d: host memory is registered twice", d->index);
+    if (!error && overlaps_pinned(at, bytes)) error = sim_fail(d, "sim:%d: host memory is registered twice", d->index);
     if (!error) error = pin(d, (sim_block){.at = at, .bytes = bytes, .registered = true});
     return leave(d, error);
 }
@@ -322,7 +342,7 @@ int sim_host_unregister(void *context, void *at)
 {
     sim_device *d = context;
     int error = enter(d, "host memory is unregistered");
-    if (!unpin(d, at, true) && !error)
+    if (!unpin(at, true) && !error)
         error = sim_fail(d, "sim:%d: host memory is unregistered that was not registered", d->index);
     return leave(d, error);
 }

@@ -60,7 +60,7 @@ typedef struct sim_device {
     /* memory.c: the memory is at [memory, +size), its addresses are the `size` after these */
     char *memory;
     size_t size, end;
-    sim_block *blocks, *pinned;
+    sim_block *blocks;
     /* work.c */
     sim_stream streams[SIM_STREAMS];
     int n_streams, n_events;
@@ -80,8 +80,8 @@ int sim_fail(sim_device *d, const char *format, ...) __attribute__((format(print
 /* Counts down to what LIGHTC_SIM_FAIL makes fail. */
 bool sim_fails_now(int64_t *left);
 bool sim_is_device(const sim_device *d, const void *at, size_t bytes);
-/* The pinned memory of the host that has these bytes; NULL: none. */
-const sim_block *sim_pinned(const sim_device *d, const void *at, size_t bytes);
+/* Whether the devices know these bytes of the host, from host_alloc or from host_register. */
+bool sim_pinned(const void *at, size_t bytes, bool *registered);
 /* Where the memory of a device's address is; an address of the host stays. */
 void *sim_translate(const sim_device *d, const void *at);
 int sim_address_reserve(void *context, void **at, size_t bytes);

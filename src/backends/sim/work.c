@@ -158,8 +158,9 @@ static int check_copy(sim_device *d, const void *to, const void *from, size_t by
     bool in = sim_is_device(d, to, bytes), out = sim_is_device(d, from, bytes);
     if (!in && !out) return sim_fail(d, "sim:%d: neither end of a copy is the device's memory", d->index);
     if (in && !out) d->counters.bytes_in += (int64_t)bytes;
-    const sim_block *from_host = in && !out ? sim_pinned(d, from, bytes) : NULL;
-    if (from_host && from_host->registered) d->counters.bytes_registered += (int64_t)bytes;
+    bool registered;
+    if (in && !out && sim_pinned(from, bytes, &registered) && registered)
+        d->counters.bytes_registered += (int64_t)bytes;
     if (out && !in) d->counters.bytes_out += (int64_t)bytes;
     return 0;
 }
@@ -170,7 +171,8 @@ static int copy_async(void *context, void *to, const void *from, size_t bytes, v
     int error = enter_stream(stream);
     if (!error) error = check_copy(d, to, from, bytes);
     const void *host = sim_is_device(d, to, bytes) ? from : to;
-    if (!error && !sim_is_device(d, host, bytes) && !sim_pinned(d, host, bytes))
+    bool registered;
+    if (!error && !sim_is_device(d, host, bytes) && !sim_pinned(host, bytes, &registered))
         error = sim_fail(d, "sim:%d: an asynchronous copy uses host memory that the device does not know", d->index);
     sim_work *w = error ? NULL : new_work(d, COPY, 0);
     if (!w) return leave(d, 1);
