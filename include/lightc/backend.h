@@ -97,8 +97,8 @@ typedef struct lc_backend_ops {
 
     /* ---- OPTIONAL: programs. ---- */
     /* Work that is enqueued between begin and end does not run. It becomes a program, which keeps the addresses and
-     * the numbers that it was enqueued with. Meanwhile nothing may be allocated, marked or waited for, and one end of
-     * each copy is memory of host_alloc. */
+     * the numbers that it was enqueued with. Meanwhile nothing may be allocated, marked or waited for, no program is
+     * run or freed, and one end of each copy is memory of host_alloc. */
     lc_status (*program_begin)(void *device);
     lc_status (*program_end)(void *device, void **program);
     lc_status (*program_run)(void *device, void *program);

@@ -26,7 +26,7 @@ static const lc_backend_host host = {.has_bad_index = has_bad_index, .fail = hos
 const lc_backend_host *sim_host = &host;
 
 typedef struct world {
-    void *context, *stream, *second, *event;
+    void *context, *stream, *second, *event, *program;
     char *memory, *more, *pinned, *plain; /* two of the device's, and two of the host's */
     char *reserved, *foreign;             /* addresses without memory; memory of another device */
     void *taken;                          /* what a case allocates */
@@ -43,6 +43,8 @@ static void open_world(world *w)
     error = drv->context_create(0, &w->context) || drv->context_create(1, &other);
     error = error || drv->stream_create(w->context, &w->stream) || drv->stream_create(w->context, &w->second);
     error = error || drv->event_create(w->context, &w->event) || drv->event_record(w->context, w->event, w->stream);
+    error = error || drv->capture_begin(w->context, w->stream);
+    error = error || drv->capture_end(w->context, w->stream, &w->program);
     error = error || drv->alloc(w->context, (void **)&w->memory, BLOCK);
     error = error || drv->alloc(w->context, (void **)&w->more, BLOCK);
     error = error || drv->alloc(other, (void **)&w->foreign, BLOCK);
@@ -174,6 +176,18 @@ static int use_second_stream(world *w)
 {
     return drv->copy_async(w->context, w->memory, w->pinned, BLOCK, w->second);
 }
+static int host_unregister(world *w)
+{
+    return drv->host_unregister(w->context, w->plain);
+}
+static int start_program(world *w)
+{
+    return drv->graph_launch(w->context, w->program, w->stream);
+}
+static int free_program(world *w)
+{
+    return drv->graph_free(w->context, w->program);
+}
 static int capture_again(world *w)
 {
     return drv->capture_begin(w->context, w->stream);
@@ -198,6 +212,9 @@ TEST(what_a_capture_refuses)
         {record, "an event is recorded into a program"},
         {wait_from_outside, "a program waits for an event from outside"},
         {use_second_stream, "work for another stream while a program is captured"},
+        {host_unregister, "host memory is unregistered while a program is captured"},
+        {start_program, "a program is started while one is captured"},
+        {free_program, "a program is freed while one is captured"},
         {capture_again, "a program is captured already"},
     };
     check_misuses(list, sizeof list / sizeof *list, true);

@@ -12,8 +12,9 @@
  *   Memory of the device that was freed, or that an arena has not committed, or has dropped, cannot be touched.
  * - LIGHTC_SIM names the schedule: "eager" runs what is enqueued at once; "lazy" only when somebody waits for it;
  *   "random:SEED" a random number of pieces whenever one is enqueued, of any stream.
- * - While a program is captured, nothing may be allocated, waited for or copied at once. It has one stream: nothing may
- *   be enqueued on another one, no event is recorded in it, and it waits for none from outside. It keeps the
+ * - While a program is captured, nothing may be allocated, waited for or copied at once, and no other program may be
+ *   started or freed. It has one stream: nothing may be enqueued on another one, no event is recorded in it, and it
+ *   waits for none from outside. It keeps the
  *   addresses and the integers of its calls, as every launch does.
  * - An asynchronous copy to or from memory that is neither host_alloc's nor registered is an error. What is registered
  *   consists of whole pages, and overlaps nothing else that is.

@@ -398,6 +398,7 @@ static int graph_launch(void *context, void *program, void *stream)
 {
     sim_device *d = context;
     int error = enter_stream(stream);
+    if (!error && d->into) error = sim_fail(d, "sim:%d: a program is started while one is captured", d->index);
     if (!error && sim_fails_now(&d->fail_launch))
         error = sim_fail(d, "sim:%d: the start of a program fails, as asked for", d->index);
     sim_work *w = error ? NULL : new_work(d, GRAPH, 0);
@@ -413,6 +414,7 @@ static int graph_free(void *context, void *program)
     sim_device *d = context;
     sim_work *graph = program;
     pthread_mutex_lock(&d->lock);
+    if (d->into) return leave(d, sim_fail(d, "sim:%d: a program is freed while one is captured", d->index));
     sim_run_all(d);
     for (sim_work *w = (sim_work *)(uintptr_t)graph->graph, *next; w; w = next) {
         next = w->next;
