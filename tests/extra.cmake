@@ -187,7 +187,7 @@ foreach(name IN ITEMS launch launch_ends slurm last_calls faults machines strate
                       deterministic deterministic_resume comm sync launch_hosts ddp_sharded elastic control no_memory
                       resume_ranks trainer_alloc comm_mpi comm_mpi_large same_bits ddp_memory winograd exposed optim
                       ddp_checkpoints example_sharded_gpt backend_check random_ranks sim_deterministic sim_laws sim_sync
-                      sim_resume_everything ddp_callbacks product_low)
+                      sim_resume_everything sim_failures ddp_callbacks product_low)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES COST 60)
   endif()
