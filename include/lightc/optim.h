@@ -323,7 +323,8 @@ LC_API void lc_optimizer_free(lc_optimizer *opt); /* NULL is fine */
  * LC_MAX_PARAM_GROUPS. */
 LC_API int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const *parameters, int n);
 
-/* Sets a hyperparameter by name ("lr", "momentum"); group -1: of all groups. May be called at any time; no new plan. */
+/* Sets a hyperparameter by name ("lr", "momentum"); group -1: of all groups. May be called at any time; no new plan. An
+ * update that the step has recorded runs first, with the old value; so it does before lc_scheduler_step. */
 LC_API lc_status lc_optimizer_set(lc_optimizer *opt, int group, const char *name, double value) LC_MUST_USE;
 LC_API lc_status lc_optimizer_get(const lc_optimizer *opt, int group, const char *name, double *value) LC_MUST_USE;
 LC_API bool lc_optimizer_has(const lc_optimizer *opt, const char *name);

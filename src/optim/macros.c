@@ -200,9 +200,23 @@ lc_tensor *lc_clip_grad_norm_at(lc_optimizer *opt, double max_norm, lc_site site
     return clip_norm(opt, max_norm, false, site);
 }
 
+lc_status lc__optimizer_settle(const lc_optimizer *opt)
+{
+    lc_graph *g = lc_current_graph();
+    for (uint32_t i = g && g->recording ? g->node_0 : UINT32_MAX; g && i < g->tape.n_nodes; i++) {
+        const lc_node *n = &g->tape.nodes[i];
+        if (n->op == &macro_step.op && g->tape.ints[n->int_at] == (int64_t)(uintptr_t)opt) return lc__graph_flush(g);
+    }
+    return LC_OK;
+}
+
 void lc_clip_grad_value_at(lc_optimizer *opt, double clip_value, lc_site site)
 {
     if (!check_optimizer(opt, "clip_grad_value", site)) return;
+    bool same = true;
+    for (int i = 0; i < opt->n_groups; i++) same &= opt->groups[i].hyper[LC_HYPER_CLIP_VALUE] == clip_value;
+    lc_status status = same ? LC_OK : lc__optimizer_settle(opt);
+    if (status < 0) lc__record_error(lc_current_graph(), status, "clip_grad_value", site, NULL, NULL, 0);
     for (int i = 0; i < opt->n_groups; i++) opt->groups[i].hyper[LC_HYPER_CLIP_VALUE] = clip_value;
     opt->clip_by_value = true;
 }

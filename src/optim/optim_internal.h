@@ -74,6 +74,9 @@ bool lc__optimizer_owns(const lc_optimizer *opt, const lc_tensor *p);
 /* Whether a schedule was ever made for opt: then the initial rates of its groups are final, except for OneCycleLR's. */
 bool lc__optimizer_scheduled(const lc_optimizer *opt);
 void lc__optimizer_set_scheduled(lc_optimizer *opt);
+/* Call before hyperparameters change: updates read them when they run. If the step has recorded one of opt that has not
+ * run yet, this runs what was recorded. */
+lc_status lc__optimizer_settle(const lc_optimizer *opt) LC_MUST_USE;
 /* Whether opt has tensors of its own for checkpoints. */
 bool lc__has_own(const lc_optimizer *opt);
 

@@ -297,6 +297,7 @@ lc_status lc_optimizer_set(lc_optimizer *opt, int group, const char *name, doubl
     LC_TRY(locate(opt, group, name, &index));
     int first = group < 0 ? 0 : group, last = group < 0 ? opt->n_groups - 1 : group;
     if (!strcmp(name, "momentum") && value != 0) LC_TRY(need_momentum_buffer(opt));
+    LC_TRY(lc__optimizer_settle(opt));
     for (int i = first; i <= last; i++) {
         opt->groups[i].hyper[index] = value;
         /* Before training a new rate is the group's initial one; later it is temporary, by a schedule or the user. */

@@ -36,6 +36,38 @@ TEST(groups_have_their_own_numbers)
     world_free(&w, opt);
 }
 
+/* An update runs after it was recorded, with the numbers of the moment when it was recorded. */
+TEST(numbers_that_change_after_an_update_are_for_the_next)
+{
+    enum { SCHEDULE, RATE, CLIP, WAYS };
+    for (int way = 0; way < WAYS; way++) {
+        world w;
+        double before[N], after[N];
+        world_init(&w, LC_F64);
+        lc_optimizer *opt = lc_sgd(&w.root, .lr = 1);
+        lc_scheduler *s = lc_step_lr(opt, .step_size = 1, .gamma = 0.5);
+        for (uint64_t step = 0; step < 3; step++) {
+            double rate = way == CLIP ? 0.5 + 0.25 : ldexp(1, -(int)step);
+            get(&w, w.p[0], before);
+            CHECK_OK(lc_step_begin(w.graph, step, 0));
+            lc_optimizer_zero_grad(opt);
+            lc_backward(lc_add(lc_sum(w.p[0]), lc_sum(w.p[1])));
+            if (way == CLIP) lc_clip_grad_value(opt, 0.5);
+            lc_optimizer_step(opt);
+            if (way == SCHEDULE) CHECK_OK(lc_scheduler_step(s));
+            if (way == RATE) CHECK_OK(lc_optimizer_set(opt, 0, "lr", rate / 2));
+            if (way == CLIP) lc_clip_grad_value(opt, 0.25);
+            if (way == CLIP) lc_optimizer_step(opt);
+            CHECK_OK(lc_step_run(w.graph));
+            CHECK_OK(lc_step_end(w.graph));
+            get(&w, w.p[0], after);
+            CHECK_NEAR(after[0], before[0] - rate, 1e-12);
+        }
+        lc_scheduler_free(s);
+        world_free(&w, opt);
+    }
+}
+
 /* A new optimizer may have the address of one that was freed. */
 TEST(a_norm_belongs_to_the_optimizer_not_to_its_address)
 {

@@ -190,6 +190,7 @@ lc_status lc_scheduler_step_metric(lc_scheduler *s, double metric)
 {
     LC__WITHOUT_TRAPS();
     LC__IS(s, SCHEDULER, LC_ERR_ARGUMENT);
+    LC_TRY(lc__optimizer_settle(s->optimizer));
     take_groups(s);
     if (s->ops->step) return s->ops->step(s, metric);
     s->last_epoch++;
