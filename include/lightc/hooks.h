@@ -215,6 +215,7 @@ struct lc_module_ops {
                                     int64_t batch_idx);
 
     /* -- validation (inside fit, and lc_trainer_validate) */
+    /* Not inside an accumulation window. Default: zeroes all gradients, also those added up by hand. */
     lc_status (*on_validation_model_zero_grad)(lc_module *self);
     lc_status (*on_validation_model_eval)(lc_module *self); /* default: lc_module_train(self, false) */
     lc_status (*on_validation_start)(lc_module *self);

@@ -183,11 +183,16 @@ lc_status lc_default_lr_scheduler_step(lc_module *self, lc_scheduler *scheduler,
     return metric ? lc_scheduler_step_metric(scheduler, *metric) : lc_scheduler_step(scheduler);
 }
 
+static lc_status zero_gradients(lc_module *m)
+{
+    lc_zero_grad(lc_module_root(m)->trainer->graph);
+    return LC_OK;
+}
+
 static lc_status default_zero_grad(lc_module *m, int64_t epoch, int64_t batch_idx, lc_optimizer *opt)
 {
     (void)epoch, (void)batch_idx, (void)opt;
-    lc_zero_grad(lc_module_root(m)->trainer->graph);
-    return LC_OK;
+    return zero_gradients(m);
 }
 
 static lc_status default_backward(lc_module *m, lc_tensor *loss)
@@ -202,6 +207,7 @@ void lc__optimization_fill(lc_trainer *t)
     lc_module_ops *mo = &t->mo;
     if (!mo->optimizer_step) mo->optimizer_step = lc_default_optimizer_step;
     if (!mo->optimizer_zero_grad) mo->optimizer_zero_grad = default_zero_grad;
+    if (!mo->on_validation_model_zero_grad) mo->on_validation_model_zero_grad = zero_gradients;
     if (!mo->backward) mo->backward = default_backward;
     if (!mo->configure_gradient_clipping && t->opt.gradient_clip_val > 0)
         mo->configure_gradient_clipping = lc_clip_gradients;

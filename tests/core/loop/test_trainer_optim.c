@@ -278,6 +278,47 @@ TEST(accumulating_by_hand_resumes)
     check_resume(&p, &manual_ops, 2);
 }
 
+/* Zeroes nothing itself. */
+static lc_tensor *adding_up(pair *p, lc_tensor *x, int64_t i)
+{
+    lc_module *self = &p->base;
+    (void)i;
+    if (lc_manual_backward(self, lc_mul(p->a, x)) < 0) return NULL;
+    return lc_manual_step(self, lc_manual_optimizer(self, 0)) < 0 ? NULL : x;
+}
+static lc_status evaluate_nothing(lc_module *self, const lc_batch *batch, int64_t i, int loader)
+{
+    (void)self, (void)batch, (void)i, (void)loader;
+    return LC_OK;
+}
+static lc_status keep_gradients(lc_module *self)
+{
+    (void)self;
+    return LC_OK;
+}
+
+/* Lightning's numbers: before a validation gradients are zeroed, unless the module has that hook itself. */
+TEST(a_validation_begins_without_gradients)
+{
+    static const lc_module_ops validated = {PAIR_OPS, .manual_optimization = true, .val_dataloader = pair_loader,
+                                            .validation_step = evaluate_nothing};
+    static const lc_module_ops kept = {PAIR_OPS, .manual_optimization = true, .val_dataloader = pair_loader,
+                                       .validation_step = evaluate_nothing,
+                                       .on_validation_model_zero_grad = keep_gradients};
+    static const struct {
+        const lc_module_ops *ops;
+        double a;
+    } cases[] = {{&validated, 0}, {&kept, -1}, {&manual_ops, -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pair p = {.step = adding_up, .optimizers = one_for_both, .n = 2}, now = p;
+        double a, b;
+        int64_t step;
+        train(&now, cases[i].ops, 2, 0, &a, &b, &step);
+        CHECK_NEAR(a, cases[i].a, 0);
+        check_resume(&p, cases[i].ops, 2);
+    }
+}
+
 /* ---- toggling ---- */
 
 static lc_tensor *toggled(pair *p, lc_tensor *x, int64_t i)
