@@ -82,7 +82,7 @@ static bool know_flats(lc_graph *g)
 static bool trains_all(const lc_optimizer *opt, lc_graph *g)
 {
     int64_t all = 0, own = 0;
-    if (!know_flats(g)) return false;
+    if (g->toggled || !know_flats(g)) return false;
     for (int i = 0; i < g->n_flats; i++)
         for (int k = 0; k < g->flats[i]->n; k++) all += g->flats[i]->parameters[k]->requires_grad;
     for (int i = 0; i < opt->n_groups; i++)

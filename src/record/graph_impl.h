@@ -267,6 +267,7 @@ struct lc_graph {
     uint64_t writes;     /* operators of the step so far that write persistent tensors */
     bool any_seen;       /* some operand was of 16 bits, or stored in another type than the program sees */
     bool raw;            /* operands are taken as they are: see lc__host_ops.operands */
+    bool toggled;        /* some parameters are frozen for now, and keep their gradients */
     uint16_t node_flags; /* of what is recorded now: lc__graph_modes */
     uint32_t region, n_regions;
     int64_t backwards; /* since the last lc_zero_grad */

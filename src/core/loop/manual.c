@@ -25,6 +25,7 @@ static void untoggle(lc_trainer *t)
 {
     for (int i = 0; i < t->loop->n_toggled; i++) lc_tensor_set_requires_grad(t->loop->toggled[i], true);
     t->loop->n_toggled = 0;
+    t->graph->toggled = false;
 }
 
 lc_status lc__optimize_manually(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
@@ -151,6 +152,7 @@ static lc_status freeze(lc_trainer *t, lc_tensor *p)
 {
     LC_TRY(lc__grow(&t->loop->toggled, &t->loop->cap_toggled, t->loop->n_toggled, 1, "toggled parameters"));
     t->loop->toggled[t->loop->n_toggled++] = p;
+    t->graph->toggled = true;
     lc_tensor_set_requires_grad(p, false);
     return LC_OK;
 }
