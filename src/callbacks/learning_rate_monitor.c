@@ -73,42 +73,63 @@ static bool schedules_changed(lr_monitor *l, const lc_trainer *t)
     return changed;
 }
 
-/* With several groups, names say which group it is: they are rebuilt when a group is added. */
+/* The types of the optimizers that have been named, once for each name that no schedule gives. */
+typedef struct named {
+    const char *types[2 * LC_MAX_OPTIMIZERS];
+    int n;
+} named;
+
+/* Watches an optimizer under its schedule's name, or its own. `schedule`: NULL if it has none. */
+static lc_status watch(lr_monitor *l, const lc_optimizer *opt, const lc_scheduler_config *schedule, named *before)
+{
+    static const double none = 0;
+    const char *given = schedule ? schedule->name : NULL;
+    char base[160], number[16] = "", name[256];
+    int same = 0;
+    if (!given) before->types[before->n++] = opt->ops->name;
+    for (int k = 0; k < before->n; k++) same += !strcmp(before->types[k], opt->ops->name);
+    if (same > 1) snprintf(number, sizeof number, "-%d", same - 1);
+    snprintf(base, sizeof base, "%s%s%s", given ? "" : "lr-", given ? given : opt->ops->name, number);
+    lc_interval interval = schedule ? schedule->interval : LC_INTERVAL_EPOCH;
+    int momentum = hyper(opt, "momentum") >= 0 ? hyper(opt, "momentum") : hyper(opt, "beta1");
+    int decay = hyper(opt, "weight_decay");
+    for (int g = 0; g < opt->n_groups; g++) {
+        const lc_param_group *group = &opt->groups[g];
+        for (int k = 0; k < g && group->name[0]; k++)
+            if (!strcmp(opt->groups[k].name, group->name))
+                return lc_fail(LC_ERR_CONFIG,
+                               "LearningRateMonitor: %s has two groups named \"%s\"; give one of them another name",
+                               opt->ops->name, group->name);
+        if (group->name[0])
+            snprintf(name, sizeof name, "%s/%s", base, group->name);
+        else if (opt->n_groups > 1)
+            snprintf(name, sizeof name, "%s/pg%d", base, g + 1);
+        else
+            snprintf(name, sizeof name, "%s", base);
+        LC_TRY(add(l, name, "", &group->hyper[0], interval, schedule != NULL));
+        if (l->a.log_momentum)
+            LC_TRY(
+                add(l, name, "-momentum", momentum >= 0 ? &group->hyper[momentum] : &none, interval, schedule != NULL));
+        if (l->a.log_weight_decay && decay >= 0)
+            LC_TRY(add(l, name, "-weight_decay", &group->hyper[decay], interval, schedule != NULL));
+    }
+    return LC_OK;
+}
+
+/* First the schedules in their order, then the optimizers without one. Names are made anew when a group is added. */
 static lc_status collect(lr_monitor *l, const lc_trainer *t)
 {
+    const lc_optimizers *all = &t->optimizers;
+    named before = {.n = 0};
     clear(l);
     l->n_groups = groups(t);
-    for (int i = 0; i < t->optimizers.n; i++) {
-        lc_optimizer *opt = t->optimizers.optimizers[i].optimizer;
-        const lc_scheduler_config *scheduler = NULL;
-        int same = 0;
-        for (int k = 0; k < t->optimizers.n_schedulers; k++)
-            if (t->optimizers.schedulers[k].scheduler->optimizer == opt) scheduler = &t->optimizers.schedulers[k];
-        for (int k = 0; k < i; k++) same += !strcmp(t->optimizers.optimizers[k].optimizer->ops->name, opt->ops->name);
-        char base[160], name[256];
-        if (scheduler && scheduler->name)
-            snprintf(base, sizeof base, "%s", scheduler->name);
-        else if (same)
-            snprintf(base, sizeof base, "lr-%s-%d", opt->ops->name, same);
-        else
-            snprintf(base, sizeof base, "lr-%s", opt->ops->name);
-        for (int g = 0; g < opt->n_groups; g++) {
-            lc_param_group *group = &opt->groups[g];
-            if (opt->n_groups == 1)
-                snprintf(name, sizeof name, "%s", base);
-            else if (group->name[0])
-                snprintf(name, sizeof name, "%s/%s", base, group->name);
-            else
-                snprintf(name, sizeof name, "%s/pg%d", base, g + 1);
-            lc_interval interval = scheduler ? scheduler->interval : LC_INTERVAL_EPOCH;
-            LC_TRY(add(l, name, "", &group->hyper[0], interval, scheduler != NULL));
-            int momentum = hyper(opt, "momentum") >= 0 ? hyper(opt, "momentum") : hyper(opt, "beta1");
-            if (l->a.log_momentum && momentum >= 0)
-                LC_TRY(add(l, name, "-momentum", &group->hyper[momentum], interval, scheduler != NULL));
-            int decay = hyper(opt, "weight_decay");
-            if (l->a.log_weight_decay && decay >= 0)
-                LC_TRY(add(l, name, "-weight_decay", &group->hyper[decay], interval, scheduler != NULL));
-        }
+    for (int k = 0; k < all->n_schedulers; k++)
+        LC_TRY(watch(l, all->schedulers[k].scheduler->optimizer, &all->schedulers[k], &before));
+    for (int i = 0; i < all->n; i++) {
+        bool scheduled = false;
+        for (int k = 0; k < all->n_schedulers; k++)
+            scheduled |= all->schedulers[k].scheduler->optimizer == all->optimizers[i].optimizer;
+        if (!scheduled) LC_TRY(watch(l, all->optimizers[i].optimizer, NULL, &before));
     }
     return LC_OK;
 }

@@ -89,6 +89,75 @@ TEST(learning_rates_of_a_schedule_that_comes_later)
     run_release(&r);
 }
 
+static lc_tensor *no_step(lc_module *self, const lc_batch *batch, int64_t i)
+{
+    (void)self, (void)batch, (void)i;
+    return NULL;
+}
+static lc_status two_groups(lc_optimizer *opt, const char *first, lc_tensor *a, const char *second, lc_tensor *b)
+{
+    LC_TRY(lc_optimizer_add_group(opt, first, &a, 1));
+    return lc_optimizer_add_group(opt, second, &b, 1) < 0 ? LC_ERR_ARGUMENT : LC_OK;
+}
+static lc_status many_optimizers(lc_module *m, lc_optimizers *out)
+{
+    lc_tensor *a = lc_module_find(m, "head.weight"), *b = lc_module_find(m, "head.bias");
+    lc_optimizer *opt[] = {lc_sgd(m, .parameters = &a, .n_parameters = 1, .lr = 0.1),
+                           lc_sgd(m, .parameters = &b, .n_parameters = 1, .lr = 0.2, .momentum = 0.9),
+                           lc_adagrad(m, .parameters = &a, .n_parameters = 1, .lr = 0.3),
+                           lc_sgd(m, .no_parameters = true, .lr = 0.4), lc_adam(m, .no_parameters = true, .lr = 0.6)};
+    for (int i = 0; i < 5; i++) LC_TRY(lc_optimizers_add(out, opt[i]));
+    LC_TRY(two_groups(opt[3], "first", a, NULL, b));
+    LC_TRY(lc_optimizer_set(opt[3], 1, "lr", 0.5));
+    if (lc_optimizer_add_group(opt[4], "only", &a, 1) < 0) return LC_ERR_ARGUMENT;
+    LC_TRY(lc_optimizers_add_scheduler(
+        out, (lc_scheduler_config){.scheduler = lc_exponential_lr(opt[1], .gamma = 0.5), .optimizer = 1}));
+    LC_TRY(lc_optimizers_add_scheduler(
+        out, (lc_scheduler_config){.scheduler = lc_step_lr(opt[1], .step_size = 1), .optimizer = 1}));
+    return lc_optimizers_add_scheduler(
+        out,
+        (lc_scheduler_config){.scheduler = lc_exponential_lr(opt[3], .gamma = 0.5), .optimizer = 3, .name = "rate"});
+}
+static lc_status groups_of_one_name(lc_module *m, lc_optimizers *out)
+{
+    lc_optimizer *opt = lc_sgd(m, .no_parameters = true);
+    LC_TRY(lc_optimizers_add(out, opt));
+    return two_groups(opt, "same", lc_module_find(m, "head.weight"), "same", lc_module_find(m, "head.bias"));
+}
+
+/* Lightning's names: schedules first, each with its own; an optimizer that no schedule has comes later. */
+TEST(names_of_learning_rates)
+{
+    static const struct {
+        const char *name;
+        double value;
+    } want[] = {{"lr-SGD", 0.2},       {"lr-SGD-momentum", 0.9},      {"lr-SGD-1", 0.2},   {"lr-SGD-1-momentum", 0.9},
+                {"rate-1/first", 0.4}, {"rate-1/first-momentum", 0},  {"rate-1/pg2", 0.5}, {"rate-1/pg2-momentum", 0},
+                {"lr-SGD-2", 0.1},     {"lr-SGD-2-momentum", 0},      {"lr-Adagrad", 0.3}, {"lr-Adagrad-momentum", 0},
+                {"lr-Adam/only", 0.6}, {"lr-Adam/only-momentum", 0.9}};
+    lc_module_ops ops = net_ops;
+    lc_callback cb;
+    run r;
+    run_init(&r);
+    r.o.max_epochs = 1;
+    ops.training_step = no_step;
+    ops.manual_optimization = true;
+    ops.configure_optimizers = many_optimizers;
+    r.m.base.ops = &ops;
+    CHECK_OK(lc_learning_rate_monitor(&cb, .logging_interval = "epoch", .log_momentum = true));
+    CHECK_OK(run_fit(&r, &cb, 1));
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) CHECK_NEAR(logged(&r, want[i].name, 0), want[i].value, 0);
+    run_release(&r);
+
+    run_init(&r);
+    ops.configure_optimizers = groups_of_one_name;
+    r.m.base.ops = &ops;
+    CHECK_OK(lc_learning_rate_monitor_new(NULL, &cb));
+    CHECK_STATUS(run_fit(&r, &cb, 1), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "same");
+    run_release(&r);
+}
+
 /* ---- histograms ---- */
 
 typedef struct histogram_log {
