@@ -6,6 +6,7 @@
 #include "base/grow.h"
 #include "base/handle.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +60,7 @@ static lc_status collect(lc_trainer *t, lc__results *r, lc__values which, int lo
 static lc_status send(lc_trainer *t, int n, int64_t step, int64_t epoch)
 {
     lc__metric_map *logged = &t->logging->metrics[LC_LOGGED_METRICS];
-    if (!n || !t->logging->n_loggers) return LC_OK;
+    if (!t->logging->n_loggers) return LC_OK;
     for (int i = 0; i < n; i++) {
         int slot = lc__map_slot(logged, t->logging->row[i].name);
         if (slot >= 0) logged->v[slot].value = t->logging->row[i].value;
@@ -68,20 +69,31 @@ static lc_status send(lc_trainer *t, int n, int64_t step, int64_t epoch)
     return lc__loggers_row(t, &row);
 }
 
+/* A value named "step" replaces the trainer's step, and the epoch. */
+static lc_status take_step(lc_trainer *t, int *n, int64_t *step, int64_t *epoch)
+{
+    lc_metric_value *row = t->logging->row;
+    for (int i = 0; i < *n; i++) {
+        if (strcmp(row[i].name, "step") != 0) continue;
+        if (!(fabs(row[i].value) < 1e15))
+            return lc_fail(LC_ERR_CONFIG, "the value logged as \"step\", which replaces the step of its row, is %g",
+                           row[i].value);
+        *step = (int64_t)row[i].value;
+        *epoch = -1;
+        memmove(row + i, row + i + 1, (size_t)(*n - i - 1) * sizeof *row);
+        --*n;
+        break;
+    }
+    return LC_OK;
+}
+
 lc_status lc__rows_send(lc_trainer *t, lc__results *r, lc__values which)
 {
     int n;
     LC_TRY(collect(t, r, which, LC__ALL_LOADERS, &n));
+    if (!n) return LC_OK;
     int64_t step = t->batches_that_stepped, epoch = t->current_epoch;
-    /* A value named "step" replaces the trainer's step. */
-    for (int i = 0; i < n; i++)
-        if (!strcmp(t->logging->row[i].name, "step")) {
-            step = (int64_t)t->logging->row[i].value;
-            epoch = -1;
-            memmove(t->logging->row + i, t->logging->row + i + 1, (size_t)(n - i - 1) * sizeof *t->logging->row);
-            n--;
-            break;
-        }
+    LC_TRY(take_step(t, &n, &step, &epoch));
     return send(t, n, step, epoch);
 }
 
@@ -89,7 +101,7 @@ lc_status lc__rows_send_eval(lc_trainer *t, lc__results *r, int64_t step, int lo
 {
     int n;
     LC_TRY(collect(t, r, LC__STEP_VALUES, loader, &n));
-    return send(t, n, step, -1);
+    return n ? send(t, n, step, -1) : LC_OK;
 }
 
 lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n, int64_t step, int64_t epoch)
@@ -99,7 +111,7 @@ lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n
     int sorted = 0;
     LC_TRY(lc__grow(&t->logging->row, &t->logging->cap_row, 0, n, "a row of values"));
     for (int i = 0; i < n; i++) sorted = lc__row_insert(t->logging->row, sorted, values[i].name, values[i].value);
-    return send(t, sorted, step, epoch);
+    return n > 0 ? send(t, sorted, step, epoch) : LC_OK;
 }
 
 /* Keeps the values that validate or test will return for a loader. */

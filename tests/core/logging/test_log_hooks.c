@@ -205,4 +205,46 @@ TEST(choices)
     world_remove(dir);
 }
 
+/* A value named "step" replaces the row's step, also if nothing else is logged, and must be a step. */
+static double own_step;
+static void log_own_step(lc_module *self, lc_tensor *loss)
+{
+    (void)loss;
+    lc_log_value(self, "step", own_step);
+}
+
+TEST(a_row_with_a_step_of_its_own)
+{
+    static const double steps[] = {7.5, NAN, INFINITY, 1e300};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        static world m;
+        char dir[256];
+        lc_trainer *t;
+        memory_logger rows = {.n = 0};
+        lc_logger logger = {&memory_ops, &rows};
+        CHECK(world_dir(dir, sizeof dir));
+        world_init(&m, &world_ops_without_val, 1, 1);
+        own_step = steps[i];
+        m.log_train = log_own_step;
+        lc_trainer_options o = world_options(dir);
+        o.loggers = &logger;
+        o.n_loggers = 1;
+        o.max_epochs = 2;
+        o.log_every_n_steps = 1;
+        o.enable_checkpointing = LC_OFF;
+        CHECK_OK(lc_trainer_new(&o, &t));
+        lc_status s = lc_trainer_fit(t, &m.base);
+        if (i) {
+            CHECK_EQ(s, LC_ERR_CONFIG);
+            CHECK_CONTAINS(lc_error_message(), "\"step\"");
+        } else {
+            CHECK_OK(s);
+        }
+        CHECK_STR(rows.text, i ? "" : "step=7|step=7|");
+        lc_trainer_free(t);
+        world_release(&m);
+        world_remove(dir);
+    }
+}
+
 TEST_MAIN
