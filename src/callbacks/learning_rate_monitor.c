@@ -116,7 +116,7 @@ static lc_status watch(lr_monitor *l, const lc_optimizer *opt, const lc_schedule
     return LC_OK;
 }
 
-/* First the schedules in their order, then the optimizers without one. Names are made anew when a group is added. */
+/* First the schedules in their order, then the optimizers without one. Names are made again when a group is added. */
 static lc_status collect(lr_monitor *l, const lc_trainer *t)
 {
     const lc_optimizers *all = &t->optimizers;
