@@ -59,6 +59,8 @@ typedef struct lc__input {
 } lc__input;
 
 /* ---- source.c ---- */
+/* Whether a limit allows no batch. Then no loader is asked for, and none is needed. */
+bool lc__allows_none(lc_duration limit);
 lc_status lc__source_begin(lc__source *s, int64_t epoch, int64_t start) LC_MUST_USE;
 /* *out NULL at the end. */
 lc_status lc__source_next(lc__source *s, const lc_batch **out, bool *is_last) LC_MUST_USE;

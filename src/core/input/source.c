@@ -215,6 +215,11 @@ void lc__input_close(lc_trainer *t)
 
 /* ---- limits ---- */
 
+bool lc__allows_none(lc_duration limit)
+{
+    return limit.unit != LC_UNIT_NONE && limit.value == 0;
+}
+
 /* Sets the number of batches after a limit. `what` is "train", "val", ... */
 static lc_status limit_batches(lc_duration limit, int64_t length, const char *what, lc__source *out)
 {
@@ -454,6 +459,8 @@ lc_status lc__setup_eval_data(lc_trainer *t)
 {
     static const char *const what[] = {"val", "val", "test", "predict"};
     if (t->input->eval_loaded) return LC_OK;
+    lc__sources_close(&t->input->eval);
+    if (lc__allows_none(eval_limit(t))) return LC_OK;
     lc_dataloader *given[1];
     lc_dataloader *const *list = t->args ? t->args->dataloaders : NULL;
     int n = t->args ? t->args->n_dataloaders : 0;
@@ -476,7 +483,6 @@ lc_status lc__setup_eval_data(lc_trainer *t)
         n = from_module.n;
         owned = true;
     }
-    lc__sources_close(&t->input->eval);
     for (int i = 0; i < n; i++) {
         lc_status s = source_open(t, &t->input->eval.s[i], list[i], owned, eval_limit(t), what[t->stage]);
         t->input->eval.n = i + 1;

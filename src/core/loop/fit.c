@@ -430,8 +430,9 @@ static bool is_past_its_end(const lc_trainer *t)
 
 lc_status lc__fit_loop(lc_trainer *t)
 {
-    if (t->max_epochs == 0 || t->max_steps == 0) return LC_OK;
+    if (lc__allows_none(t->opt.limit_train_batches)) return LC_OK;
     LC_TRY(lc__setup_train_data(t));
+    if (t->max_epochs == 0 || t->max_steps == 0) return LC_OK;
     lc__check_global_batch(t);
     LC_TRY(lc__sync_wishes(t));
     bool at_end = t->resume->resume_phase == LC__PHASE_EPOCH_END;

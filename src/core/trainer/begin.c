@@ -75,16 +75,11 @@ static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
     return LC_OK;
 }
 
-static bool is_zero(lc_duration d)
-{
-    return d.unit != LC_UNIT_NONE && d.value == 0;
-}
-
 static void decide_validation(lc_trainer *t)
 {
     bool loader =
         (t->args && (t->args->n_dataloaders || t->args->val_dataloader)) || lc__has_loaders(t, LC_STAGE_VALIDATE);
-    t->input->enable_validation = loader && t->mo.validation_step && !is_zero(t->opt.limit_val_batches);
+    t->input->enable_validation = loader && t->mo.validation_step && !lc__allows_none(t->opt.limit_val_batches);
     if (t->stage == LC_STAGE_FIT && loader != (t->mo.validation_step != NULL))
         lc_trainer_message(t, LC_WARNING, "%s has a %s but no %s; validation is skipped", t->mo.name,
                            loader ? "val_dataloader" : "validation_step",

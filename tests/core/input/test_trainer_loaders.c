@@ -132,6 +132,52 @@ TEST(batches_between_validations)
     CHECK_EQ(val_check_batch(LC_STEPS(2), false), LC_VAL_STEPS);
 }
 
+static lc_status no_loader(lc_module *self, lc_loaders *out)
+{
+    (void)self, (void)out;
+    return lc_fail(LC_ERR_USER, "a loader was asked for");
+}
+
+TEST(a_limit_of_0_needs_no_loader)
+{
+    static setting s;
+    lc_module_ops without = world_ops, failing = world_ops;
+    without.train_dataloader = without.val_dataloader = without.test_dataloader = without.predict_dataloader = NULL;
+    failing.train_dataloader = failing.val_dataloader = failing.test_dataloader = failing.predict_dataloader =
+        no_loader;
+    for (int fraction = 0; fraction < 4; fraction++) {
+        begin(&s, fraction < 2 ? &failing : &without, 2, 1);
+        s.o.limit_train_batches = s.o.limit_val_batches = s.o.limit_test_batches = s.o.limit_predict_batches =
+            fraction % 2 ? LC_FRACTION(0) : LC_BATCHES(0);
+        CHECK_OK(lc_trainer_new(&s.o, &s.t));
+        CHECK_OK(lc_trainer_fit(s.t, &s.m.base));
+        CHECK(!strstr(s.m.tr.text, "on_train_start") && strstr(s.m.tr.text, "on_fit_end"));
+        CHECK_OK(lc_trainer_validate(s.t, &s.m.base));
+        CHECK_OK(lc_trainer_test(s.t, &s.m.base));
+        CHECK_OK(lc_trainer_predict(s.t, &s.m.base));
+        CHECK(!strstr(s.m.tr.text, "on_validation_start"));
+        end(&s);
+    }
+}
+
+/* Although there is nothing to train. */
+TEST(an_impossible_interval_is_an_error)
+{
+    static setting s;
+    for (int steps = 0; steps < 2; steps++) {
+        begin(&s, &world_ops, 2, 1);
+        if (steps)
+            s.o.max_steps = 0;
+        else
+            s.o.max_epochs = 0;
+        s.o.val_check_interval = LC_BATCHES(3);
+        CHECK_OK(lc_trainer_new(&s.o, &s.t));
+        CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base), LC_ERR_CONFIG);
+        CHECK_CONTAINS(lc_error_message(), "val_check_interval");
+        end(&s);
+    }
+}
+
 TEST(a_training_without_batches_or_limit_is_an_error)
 {
     static setting s;
