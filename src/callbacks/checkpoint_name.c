@@ -107,12 +107,29 @@ static void write_whole(unsigned long long v, char type, char *text)
     snprintf(text, MOST_TEXT, format, v);
 }
 
+/* `digits` of v, as g writes them, but with a digit after the point: 2.0, 1.2e+01. */
+static void write_digits(double v, int digits, char *text)
+{
+    lc__snprintf(text, MOST_TEXT, "%.*e", digits - 1, v);
+    char *power = strchr(text, 'e'), *end = power;
+    if (power && atoi(power + 1) < digits - 1) {
+        lc__snprintf(text, MOST_TEXT - 2, "%.*g", digits, v);
+        if (!strpbrk(text, ".e")) strcat(text, ".0");
+        return;
+    }
+    while (power && digits > 1 && is_one_of(end[-1], "0.") && *(end--) != '.') continue;
+    if (power) memmove(end, power, strlen(power) + 1);
+}
+
 static void write_float(double v, const number_format *f, char *text)
 {
     char format[] = "%.*g";
     bool percent = f->type == '%';
-    if (!f->type && f->digits < 0) {
-        write_shortest(v, text);
+    if (!f->type) {
+        if (f->digits < 0)
+            write_shortest(v, text);
+        else
+            write_digits(v, f->digits ? f->digits : 1, text);
         return;
     }
     if (f->type && f->type != 'n') format[3] = percent ? 'f' : f->type;

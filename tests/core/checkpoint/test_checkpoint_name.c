@@ -3,7 +3,7 @@
 #include "checkpoint_runs.h"
 #include "comma_locale.h"
 
-static const double script[] = {0.1, 1234.5678};
+static double script[] = {0.1, 1234.5678};
 
 /* The name of the checkpoint after the second epoch, without ".ckpt ". */
 static const char *name_of(const char *filename)
@@ -43,6 +43,10 @@ TEST(formats_of_python)
         {"{val_loss:*^12.2f}", "val_loss=**1234.57***"},
         {"{val_loss:n}", "val_loss=1234.57"},
         {"{val_loss:G}", "val_loss=1234.57"},
+        {"{val_loss:.0}", "val_loss=1e+03"},
+        {"{val_loss:.2}", "val_loss=1.2e+03"},
+        {"{val_loss:.4}", "val_loss=1.235e+03"},
+        {"{val_loss:.5}", "val_loss=1234.6"},
         {"a}}b", "a}b"},
         {"{nope:d}", "nope=0"},
     };
@@ -51,6 +55,25 @@ TEST(formats_of_python)
     /* As Python, which does not ask the locale. */
     for (int i = 0; i < n && use_decimal_comma(); i++) CHECK_STR(name_of(rows[i][0]), rows[i][1]);
     setlocale(LC_ALL, "C");
+}
+
+/* Digits without a type. */
+TEST(a_number_with_a_point)
+{
+    static const struct {
+        double value;
+        const char *filename, *want;
+    } rows[] = {{2, "{val_loss:.2}", "val_loss=2.0"},
+                {2, "{val_loss:.1}", "val_loss=2e+00"},
+                {10, "{val_loss:.2}", "val_loss=1e+01"},
+                {0, "{val_loss:.3}", "val_loss=0.0"},
+                {-0.00012, "{val_loss:10.2}", "val_loss=  -0.00012"}};
+    const double before = script[1];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        script[1] = rows[i].value;
+        CHECK_STR(name_of(rows[i].filename), rows[i].want);
+    }
+    script[1] = before;
 }
 
 /* They could not be stored. */
