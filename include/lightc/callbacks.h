@@ -98,12 +98,12 @@ LC_DEFAULTS(lc_rich_progress_bar, lc_rich_progress_bar_args, .fd = 2, .refresh_r
  * forward pass (predict_step or forward, recorded and not run). */
 typedef struct lc_model_summary_args {
     size_t size;
-    int max_depth;                 /* levels to show; -1: all */
+    int max_depth;                 /* levels to show; 0: only the totals; -1: all */
     const lc_type *example_inputs; /* of the batch's tensors in their order; default: no such columns */
     int n_example_inputs;
     int fd; /* default 2, stderr */
 } lc_model_summary_args;
-LC_DEFAULTS(lc_model_summary, lc_model_summary_args, .max_depth = 2, .fd = 2)
+LC_DEFAULTS(lc_model_summary, lc_model_summary_args, .max_depth = 1, .fd = 2)
 
 typedef struct lc_learning_rate_monitor_args {
     size_t size;

@@ -222,12 +222,14 @@ static lc_status ms_fit_start(void *self, lc_trainer *t)
                  .cost = s->cost != NULL,
                  .with_shapes = true,
                  .unicode = term.unicode};
-    measure(s, &w, t->m, "", 0);
-    fit(&w, width - 1);
-    title(&out, &w);
-    rule(&out, &w);
-    rows(s, &out, &w, t->m, "", 0, &number);
-    rule(&out, &w);
+    if (s->max_depth != 0) {
+        measure(s, &w, t->m, "", 0);
+        fit(&w, width - 1);
+        title(&out, &w);
+        rule(&out, &w);
+        rows(s, &out, &w, t->m, "", 0, &number);
+        rule(&out, &w);
+    }
     for (int i = 0; i < t->optimizers.n; i++) {
         const lc_optimizer *opt = t->optimizers.optimizers[i].optimizer;
         const lc_optimizer_ops *ops = opt->ops;
@@ -271,6 +273,9 @@ lc_status lc_model_summary_new(const lc_model_summary_args *given, lc_callback *
 {
     LC_CALLBACK_TAKE(args, lc_model_summary, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    if (args->max_depth < -1)
+        return lc_fail(LC_ERR_CONFIG, "ModelSummary: max_depth is %d; it must be -1 (all levels), 0 or more",
+                       args->max_depth);
     if (args->n_example_inputs < 0 || args->n_example_inputs > LC_MAX_BATCH_TENSORS)
         return lc_fail(LC_ERR_CONFIG, "ModelSummary: a batch has at most %d tensors, not %d", LC_MAX_BATCH_TENSORS,
                        args->n_example_inputs);

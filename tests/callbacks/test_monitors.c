@@ -369,6 +369,39 @@ TEST(the_summary_shows_the_cost_of_a_forward_pass)
     run_release(&r);
 }
 
+/* One level, as in Lightning, unless another depth is given. */
+TEST(levels_of_the_summary)
+{
+    static const struct {
+        int depth; /* -2: the default */
+        bool backbone, inside;
+    } cases[] = {{-2, true, false}, {1, true, false}, {0, false, false}, {2, true, true}, {-1, true, true}};
+    lc_callback cb;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run r;
+        char path[300];
+        size_t n;
+        run_init(&r);
+        snprintf(path, sizeof path, "%s/summary", r.dir);
+        FILE *f = fopen(path, "w");
+        CHECK(f);
+        if (cases[i].depth == -2)
+            CHECK_OK(lc_model_summary(&cb, .fd = fileno(f)));
+        else
+            CHECK_OK(lc_model_summary(&cb, .max_depth = cases[i].depth, .fd = fileno(f)));
+        CHECK_OK(run_fit(&r, &cb, 1));
+        fclose(f);
+        char *text = slurp(path, &n);
+        CHECK(cases[i].backbone == (strstr(text, "| backbone ") != NULL));
+        CHECK(cases[i].backbone == (strstr(text, "Name") != NULL));
+        CHECK(cases[i].inside == (strstr(text, "| backbone.l1 ") != NULL));
+        CHECK_CONTAINS(text, "73 parameters, all trainable");
+        free(text);
+        run_release(&r);
+    }
+    CHECK_STATUS(lc_model_summary(&cb, .max_depth = -2), LC_ERR_CONFIG);
+}
+
 /* Names may also come from plug-ins. */
 TEST(the_summary_writes_no_control_characters)
 {

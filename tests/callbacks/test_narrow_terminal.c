@@ -111,7 +111,8 @@ static char *shown(int columns, bool rich)
     else
         CHECK_OK(lc_progress_bar(&cb[0], .fd = p->slave, .refresh_rate = 1e9));
     const lc_type example = {.dtype = LC_F32, .ndim = 2, .shape = {4, NET_FEATURES}};
-    CHECK_OK(lc_model_summary(&cb[1], .fd = p->slave, .example_inputs = &example, .n_example_inputs = 1));
+    CHECK_OK(
+        lc_model_summary(&cb[1], .max_depth = 2, .fd = p->slave, .example_inputs = &example, .n_example_inputs = 1));
     r.o.enable_progress_bar = LC_AUTO;
     CHECK_OK(run_fit(&r, cb, 2));
     CHECK_OK(lc_trainer_validate(r.t, &r.m.base));
