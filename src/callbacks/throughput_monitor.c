@@ -185,10 +185,10 @@ static lc_status tp_eval_batch_end(void *self, lc_trainer *t, const lc_outputs *
                                    int loader)
 {
     int stage = eval_stage(t);
-    (void)o, (void)i;
+    (void)o, (void)i, (void)loader;
     if (t->sanity) return LC_OK;
     update(self, t, stage, b);
-    return send(self, t, stage, t->input->val_batch_count[loader], -1);
+    return send(self, t, stage, t->input->eval_batches, -1);
 }
 
 /* The clock of training is stopped during validation. */

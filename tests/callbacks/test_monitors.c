@@ -326,6 +326,39 @@ TEST(resources_of_the_process_are_reported)
     run_release(&r);
 }
 
+/* As in Lightning log_every_n_steps counts the batches of an evaluation, whatever was trained before. */
+TEST(rows_of_an_evaluation)
+{
+    static const char *const hidden[] = {
+        "cpu_percent",   "cpu_vm_percent", "cpu_swap_percent",  "rss_peak_bytes",
+        "user_seconds",  "system_seconds", "major_page_faults", "involuntary_context_switches",
+        "planned_bytes", "scratch_bytes"};
+    for (int every = 1; every <= 4; every++) {
+        run r;
+        lc_callback cb[2];
+        char key[64];
+        int n = 0, stats = 0;
+        run_init(&r);
+        r.o.max_epochs = 2;
+        r.o.limit_train_batches = LC_BATCHES(5);
+        r.o.log_every_n_steps = every;
+        CHECK_OK(lc_throughput_monitor(&cb[0], .window_size = 4, .available_flops = 1e9));
+        CHECK_OK(lc_device_stats_monitor(&cb[1], .filter_keys = hidden, .n_filter_keys = 10));
+        CHECK_OK(run_fit(&r, cb, 2));
+        for (int batch = 1; batch <= NET_BATCHES; batch++) {
+            bool due = batch % every == 0;
+            const char *row = r.rows.text;
+            snprintf(key, sizeof key, "|step=%d validate/batches=%d ", batch, batch);
+            for (; (row = strstr(row, key)); row++) n++;
+            CHECK_EQ(n, due ? 2 : 0);
+            n = 0;
+        }
+        for (const char *at = r.rows.text; (at = strstr(at, "on_validation_batch_end/rss_bytes")); at++) stats++;
+        CHECK_EQ(stats, 2 * (NET_BATCHES / every));
+        run_release(&r);
+    }
+}
+
 TEST(the_peak_is_measured_unless_given)
 {
     run r;

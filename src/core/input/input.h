@@ -56,6 +56,7 @@ typedef struct lc__input {
     int64_t val_check_batch;                 /* LC__VAL_BATCHES */
     int64_t val_time_ns;                     /* LC__VAL_TIME: time of the last validation */
     int64_t val_batch_count[LC_MAX_LOADERS]; /* validation batches so far: the step of their rows */
+    int64_t eval_batches;                    /* batches of the evaluation, with the one being run; 0: there is none */
 } lc__input;
 
 /* ---- source.c ---- */

@@ -13,7 +13,8 @@
 bool lc__log_interval_due(const lc_trainer *t)
 {
     int64_t n = t->opt.log_every_n_steps;
-    return n > 0 && (lc__should_stop(t) || (t->batches_that_stepped + 1) % n == 0);
+    int64_t step = t->input->eval_batches ? t->input->eval_batches : t->batches_that_stepped + 1;
+    return n > 0 && (lc__should_stop(t) || step % n == 0);
 }
 
 bool lc__should_log(const lc_trainer *t)

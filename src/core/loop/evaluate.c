@@ -176,6 +176,7 @@ static lc_status run_loader(lc_trainer *t, int loader)
         LC__PROFILE_ACTION(t, "val_dataloader_next", start);
         if (status < 0 || !batch) break;
         t->batch_idx = i;
+        t->input->eval_batches++;
         start = LC__PROFILE_START(t);
         status = run_batch(t, batch, i, loader);
         LC__PROFILE_ACTION(t, "run_evaluation_batch", start);
@@ -250,6 +251,7 @@ lc_status lc__eval_loop(lc_trainer *t)
     t->loop->n_modes = 0;
     LC_TRY(remember_modes(t, t->m));
     lc_status s = run_hooks_and_loaders(t);
+    t->input->eval_batches = 0;
     if (s < 0) {
         t->validating = false;
         return s;
