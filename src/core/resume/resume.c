@@ -175,10 +175,10 @@ lc_status lc__restore_module(lc_trainer *t, lc__restoring when)
         LC_TRY(lc__module_revive(t->m));
     }
     if (when != LC__IN_SLICES) LC_TRY(lc__datamodule_load(t, root));
-    if (t->stage != LC_STAGE_FIT) return LC_OK;
     if (when != LC__AHEAD_OF_SLICES)
         LC_TRY(lc__hook_callbacks(t, LC_HOOK_ON_LOAD_CHECKPOINT, &(lc__hook_args){.loaded = root}));
-    if (!lc_state_find(root, "callbacks")) return LC_OK;
+    /* An evaluation does not set callbacks back to the time of the checkpoint. */
+    if (t->stage != LC_STAGE_FIT || !lc_state_find(root, "callbacks")) return LC_OK;
     LC_TRY(lc__name_checkpoint(t->ckpt_path, lc_state_get_object(root, "callbacks", &callbacks)));
     for (int i = 0; i < t->n_callbacks; i++)
         LC_TRY(lc__name_checkpoint(t->ckpt_path, load_callback(t, t->callbacks[i], callbacks, when)));

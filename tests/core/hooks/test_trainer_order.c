@@ -746,6 +746,7 @@ TEST(best_is_loaded_without_a_module)
 {
     static setting s;
     begin(&s, 2, 2);
+    s.cb[s.o.n_callbacks++] = (lc_callback){&traced_ops, &s.m.tr};
     s.m.lr = 0.1;
     s.o.max_epochs = 1;
     CHECK_OK(fit(&s));
@@ -754,7 +755,9 @@ TEST(best_is_loaded_without_a_module)
     CHECK_OK(lc_tensor_write(s.m.w, &w, sizeof w));
     CHECK_OK(lc_trainer_validate(s.t, &s.m.base));
     CHECK(world_weight(&s.m) == 100);
+    CHECK(!strstr(s.m.tr.text, "on_load_checkpoint"));
     CHECK_OK(lc_trainer_test(s.t, NULL));
+    CHECK_CONTAINS(s.m.tr.text, "m.on_load_checkpoint:1,2 cb.on_load_checkpoint:1,2 ");
     CHECK(world_weight(&s.m) == trained);
     lc_metrics r = lc_trainer_results(s.t, 0);
     CHECK_EQ(r.n, 1);
