@@ -75,6 +75,8 @@ lc_status lc_on_exception_checkpoint_new(const lc_on_exception_checkpoint_args *
     LC_CALLBACK_TAKE(args, lc_on_exception_checkpoint, given);
     if (!args->dirpath || !*args->dirpath)
         return lc_fail(LC_ERR_CONFIG, "OnExceptionCheckpoint needs dirpath, the directory for the checkpoint");
+    if (args->filename && !*args->filename)
+        return lc_fail(LC_ERR_CONFIG, "OnExceptionCheckpoint: filename is empty; leave it out for \"on_exception\"");
     on_exception *o = calloc(1, sizeof *o);
     lc__str path = {0};
     lc__str_add(&path, "%s/%s.ckpt", args->dirpath, args->filename ? args->filename : "on_exception");

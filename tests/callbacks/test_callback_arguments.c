@@ -61,7 +61,6 @@ TEST(checkpoints_after_a_time)
              0);
 }
 
-/* A channel is a row of the weight [8,5], or a column. */
 /* ckpt_path=last would not find these, or not in dirpath. */
 TEST(names_of_checkpoints_that_are_not_found_again)
 {
@@ -83,8 +82,11 @@ TEST(names_of_checkpoints_that_are_not_found_again)
         CHECK_OK(lc_model_checkpoint(&cb, .filename = taken[i]));
         cb.ops->free(cb.self);
     }
+    CHECK_STATUS(lc_on_exception_checkpoint(&cb, .dirpath = "x", .filename = ""), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "filename is empty");
 }
 
+/* A channel is a row of the weight [8,5], or a column. */
 TEST(channels_are_counted_in_a_dimension)
 {
     static const char *const paths[] = {"backbone.l1.weight"};
