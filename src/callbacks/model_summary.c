@@ -199,19 +199,9 @@ static void title(lc__str *out, const columns *w)
     lc__str_add(out, w->with_shapes ? " | Shapes\n" : "\n");
 }
 
-static lc_status ms_fit_start(void *self, lc_trainer *t)
+static void table(const model_summary *s, const lc_module *m, int width, bool unicode, lc__str *out)
 {
-    model_summary *s = self;
-    lc__str out = {0};
-    counts n = {0};
-    char a[32], b[32], c[32];
     int number = 0;
-    double state = 0;
-    count(t->m, &n);
-    if (s->n_inputs && lc__model_cost(t, s->inputs, s->n_inputs, &s->cost, &s->n_cost) < 0)
-        lc_trainer_message(t, LC_WARNING, "%s", lc_error_message()); /* the table is shown without costs */
-    lc__terminal term = lc__terminal_find(s->fd, LC_PROGRESS_AUTO);
-    int width = isatty(s->fd) ? lc__terminal_width(&term) : INT_MAX; /* a file takes lines of any length */
     columns w = {.name = 4,
                  .type = 4,
                  .shapes = 6,
@@ -221,15 +211,28 @@ static lc_status ms_fit_start(void *self, lc_trainer *t)
                  .mode = true,
                  .cost = s->cost != NULL,
                  .with_shapes = true,
-                 .unicode = term.unicode};
-    if (s->max_depth != 0) {
-        measure(s, &w, t->m, "", 0);
-        fit(&w, width - 1);
-        title(&out, &w);
-        rule(&out, &w);
-        rows(s, &out, &w, t->m, "", 0, &number);
-        rule(&out, &w);
-    }
+                 .unicode = unicode};
+    measure(s, &w, m, "", 0);
+    fit(&w, width - 1);
+    title(out, &w);
+    rule(out, &w);
+    rows(s, out, &w, m, "", 0, &number);
+    rule(out, &w);
+}
+
+static lc_status ms_fit_start(void *self, lc_trainer *t)
+{
+    model_summary *s = self;
+    lc__str out = {0};
+    counts n = {0};
+    char a[32], b[32], c[32];
+    double state = 0;
+    count(t->m, &n);
+    if (s->n_inputs && lc__model_cost(t, s->inputs, s->n_inputs, &s->cost, &s->n_cost) < 0)
+        lc_trainer_message(t, LC_WARNING, "%s", lc_error_message()); /* the table is shown without costs */
+    lc__terminal term = lc__terminal_find(s->fd, LC_PROGRESS_AUTO);
+    int width = isatty(s->fd) ? lc__terminal_width(&term) : INT_MAX; /* a file takes lines of any length */
+    if (s->max_depth != 0) table(s, t->m, width, term.unicode, &out);
     for (int i = 0; i < t->optimizers.n; i++) {
         const lc_optimizer *opt = t->optimizers.optimizers[i].optimizer;
         const lc_optimizer_ops *ops = opt->ops;
