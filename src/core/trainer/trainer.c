@@ -40,13 +40,18 @@ static lc_status one_of(const char *name, const char *value, const char *a, cons
 
 static lc_status barebones(const lc_trainer_options *o)
 {
+    static const lc_trainer_options usual = LC_TRAINER_OPTIONS_INIT;
     bool logs = o->logger && strcmp(o->logger, "none") != 0 && strcmp(o->logger, "false") != 0;
+    bool every = o->log_every_n_steps && o->log_every_n_steps != usual.log_every_n_steps;
+    bool sanity = o->num_sanity_val_steps && o->num_sanity_val_steps != usual.num_sanity_val_steps;
     const char *clash = o->enable_checkpointing == LC_ON   ? "enable_checkpointing"
                         : o->enable_progress_bar == LC_ON  ? "enable_progress_bar"
                         : o->enable_model_summary == LC_ON ? "enable_model_summary"
                         : o->fast_dev_run                  ? "fast_dev_run"
                         : o->detect_anomaly                ? "detect_anomaly"
                         : o->profiler || o->n_profilers    ? "a profiler"
+                        : every                            ? "log_every_n_steps"
+                        : sanity                           ? "num_sanity_val_steps"
                         : logs                             ? "logger"
                         : o->n_loggers                     ? "loggers"
                                                            : NULL;

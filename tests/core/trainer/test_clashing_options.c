@@ -87,4 +87,25 @@ TEST(a_share_of_an_epoch_without_epochs)
         lc_trainer_free(t);
     }
 }
+
+/* As in Lightning: what barebones turns off may not be asked for. */
+TEST(barebones_turns_off_nothing_that_was_asked_for)
+{
+    static const struct {
+        int64_t log, sanity;
+        const char *clash; /* NULL: none */
+    } rows[] = {{50, 2, NULL}, {0, 0, NULL}, {1, 2, "log_every_n_steps"}, {50, -1, "num_sanity_val_steps"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        lc_trainer_options o = quiet_options(NULL);
+        lc_trainer *t = NULL;
+        o.barebones = true;
+        o.log_every_n_steps = rows[i].log;
+        o.num_sanity_val_steps = rows[i].sanity;
+        lc_status s = lc_trainer_new(&o, &t);
+        CHECK_EQ(s, rows[i].clash ? LC_ERR_CONFIG : LC_OK);
+        if (rows[i].clash) CHECK_CONTAINS(lc_error_message(), rows[i].clash);
+        lc_trainer_free(t);
+    }
+}
+
 TEST_MAIN
