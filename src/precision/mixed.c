@@ -4,8 +4,8 @@
  * Scale, its reciprocal and the count of updates since it last changed are numbers on the run's device, changed by
  * operators of the step: no step waits for the device. Several optimizers may apply gradients of one backward pass, or
  * of one window of accumulation: so within a step losses and gradients keep the scale that the first ones had, which
- * the first update holds. The norm of the gradients, which is the same on all ranks, shows
- * whether they are finite: so all ranks have the same scale without an exchange. */
+ * the first update holds. The norm of the gradients, which is the same on all ranks, shows whether they are finite: so
+ * all ranks have the same scale without an exchange. */
 #include "base/args.h"
 #include "base/handle.h"
 #include "module/tensors.h"
