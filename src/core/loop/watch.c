@@ -87,10 +87,9 @@ lc_status lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped)
     if (t->opt.barebones) return LC_OK;
     if (!lc__is_empty_share(batch)) w->batches++;
     if (t->outputs.loss) w->losses++;
-    bool were_read = t->logging->train_results.n_read > 0;
-    bool looks = were_read || t->is_last_batch || (stepped && every > 0 && t->global_step % every == 0);
-    if (looks) LC_TRY(look_at_loss(t));
-    return looks ? look_at_scale(t) : LC_OK;
+    bool due = t->is_last_batch || (stepped && every > 0 && t->global_step % every == 0);
+    if (due || t->logging->train_results.n_read > 0) LC_TRY(look_at_loss(t));
+    return due ? look_at_scale(t) : LC_OK;
 }
 
 void lc__watch_epoch_end(lc_trainer *t)
