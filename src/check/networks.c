@@ -115,7 +115,7 @@ static lc_status make_batch(batch *b)
     return lc_tensor_write(b->label, labels, sizeof labels);
 }
 
-/* What a training is of. */
+/* One training of the check. */
 typedef struct task {
     kind network;
     int optimizer;

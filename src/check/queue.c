@@ -13,7 +13,7 @@ enum { N = 5000, MANY = 200, PAGES = 1 << 16 };
 
 #define MIB ((size_t)1 << 20)
 
-/* What a check uses. */
+/* The device that is checked, and memory for it. */
 typedef struct world {
     const lc_device *on;
     const lc_backend_ops *ops;

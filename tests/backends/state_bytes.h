@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a steady step brings to its device besides the batch. */
+/* The bytes that a steady step copies to its device besides the batch. */
 #ifndef LC_TESTS_STATE_BYTES_H
 #define LC_TESTS_STATE_BYTES_H
 

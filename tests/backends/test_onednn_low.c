@@ -130,7 +130,6 @@ TEST(gradient_of_the_weights_of_a_padded_depth)
 {
     static const int64_t dy[] = {4, 3, 2, 4, 2}, x[] = {4, 4, 3, 4, 2},
                          ints[] = {3, 2, 1, 1, 1, 0, 0, 1, 1, 1, 1, 3, 1, 1};
-    checked = 0;
     kernel_case c = case_of(&lc__op_conv_weight_grad);
     c.of_largest = 1e-5;
     c.out_layout = CHECK_CHANNELS_LAST;

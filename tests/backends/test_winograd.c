@@ -471,6 +471,11 @@ TEST(takes_calls_that_gain)
             *w = view4(LC_F32, 64, 64, 5, 3);
             CHECK(!taken(set, &k));
         }
+        /* Only a kernel that is transformed first costs more if it is large. */
+        describe(&k, WEIGHT_GRAD, &(geometry){4, 512, 512, 4, 4, 1}, (extras){0}, LC_F32);
+        CHECK(taken(set, &k));
+        describe(&k, FORWARD, &(geometry){4, 512, 512, 4, 4, 1}, (extras){0}, LC_F32);
+        CHECK(!taken(set, &k));
         describe(&k, FORWARD, &worth[1], (extras){0}, LC_F32);
         for (int activation = 0; activation < 4; activation++) {
             k.ints[8] = activation;

@@ -33,6 +33,16 @@ typedef struct run_mode {
     lc_dtype dtype;      /* 0: the program's own; else of everything, without autocast and storage */
 } run_mode;
 
+/* The largest finite number of a note, and the mean of the finite errors that its numbers may have. */
+static inline void size_of_note(const note *o, const record *truth, const double *may, double *scale, double *mean)
+{
+    *scale = *mean = 0;
+    for (int64_t i = o->at; i < o->at + o->n; i++) {
+        if (isfinite(truth->numbers[i])) *scale = fmax(*scale, fabs(truth->numbers[i]));
+        if (isfinite(may[i])) *mean += may[i] / (double)o->n;
+    }
+}
+
 static inline lc_tensor *reduce_op(const instr *c, lc_tensor *x)
 {
     lc_reduce_args a = lc_reduce_defaults();

@@ -97,11 +97,8 @@ static bool explained(const program *p, const record *r, char *verdict, size_t s
     }
     for (int k = 0; k < r->n; k++) {
         const note *o = &r->notes[k];
-        double scale = 0, mean = 0;
-        for (int64_t i = o->at; i < o->at + o->n; i++) {
-            if (isfinite(truth.numbers[i])) scale = fmax(scale, fabs(truth.numbers[i]));
-            if (isfinite(may[i])) mean += may[i] / (double)o->n;
-        }
+        double scale, mean;
+        size_of_note(o, &truth, may, &scale, &mean);
         for (int64_t i = o->at; i < o->at + o->n; i++) {
             double a = r->numbers[i], b = truth.numbers[i];
             double bound = fmax(fmax(may[i], mean), (single ? 1e-4 : 1e-9) * (scale + (single ? 0.3 : 0.03)));

@@ -32,7 +32,7 @@ typedef struct queue {
     struct queue *next;
 } queue;
 
-/* What devices have in common: the host's memory. A queue stays. */
+/* Memory of the host, which all devices of a backend share. Queues are never freed. */
 static struct {
     pthread_mutex_t lock;
     queue *queues;

@@ -3,8 +3,8 @@
  * that skipped updates have made small, an epoch in which training_step returned no loss, and an epoch in which nothing
  * was updated. After each epoch, samples that could not be read.
  *
- * The loss and its scale are checked when values of the step are read anyway because they were logged; otherwise with
- * every log_every_n_steps-th step and with the last batch of an epoch. No step waits for them: those of a device are
+ * The loss and its scale are checked with every log_every_n_steps-th step and with the last batch of an epoch; the loss
+ * also when values of the step are read anyway because they were logged. No step waits for them: those of a device are
  * checked when they have arrived (core/logging/arrivals.h). */
 #include "core/loop/loop.h"
 #include "core/logging/arrivals.h"

@@ -43,7 +43,7 @@ typedef struct missing {
     const char *type;
 } missing;
 
-/* What a message of this process has named. */
+/* The operators that a message of this process has named. */
 static struct {
     pthread_mutex_t lock;
     missing *list;

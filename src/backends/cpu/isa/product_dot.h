@@ -60,7 +60,7 @@ typedef struct rows_of_x {
     int64_t row, step;
 } rows_of_x;
 
-/* Those of the second: a tile for each vector of columns, b_step apart. */
+/* Those of the second: tiles of a vector of columns follow each other; other vectors are `step` bytes apart. */
 typedef struct panel_of_y {
     const char *data;
     int64_t step;
@@ -141,8 +141,7 @@ TILES(tile_of_2, 2, false)
 TILES(tile_of_1, 1, false)
 #undef TILES
 
-/* A tile at the edge of the result, of `rows` rows after `skip` others and of `width` columns, is computed elsewhere.
- */
+/* A tile at the edge of the result: `rows` rows after `skip` others, and `width` columns. It is computed elsewhere. */
 static void edge_tile(int64_t skip, int64_t rows, int64_t width, int64_t steps, rows_of_x x, panel_of_y y, results to)
 {
     float edge[ROWS * PANEL] = {0}, old[PANEL];

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* AMX's units for matrices, with numbers of bf16.
  *
- * A unit multiplies a tile of the first factor by one of the second (pairs.h): 16 x 16 sums in f32, each of 32
- * products.
- */
+ * A unit multiplies a tile of the first factor by one of the second (pairs.h) into 16 x 16 sums in f32, each
+ * of 32 products. */
 #ifndef LC_BACKENDS_CPU_ISA_UNITS_H
 #define LC_BACKENDS_CPU_ISA_UNITS_H
 

@@ -29,7 +29,8 @@
 #define SHARE         .75
 #define WEIGHTS_SHARE .75
 #endif
-/* The cost of transforming a vector of the kernel, and of one that does not stay in caches, in vector multiply-adds. */
+/* The cost of a vector of the kernel, and of one that is transformed and does not stay in caches, in vector
+ * multiply-adds. */
 #define KERNEL_COST  140
 #define LARGE_COST   2000
 #define LARGE_KERNEL ((double)(16 << 20)) /* bytes, transformed */
@@ -294,7 +295,8 @@ static bool all_stored(const lc_call *call)
  * plain one: an estimate in vector multiply-adds, with the cost of transforms as measured on AVX-512 (per vector of
  * channels: 340 for a tile's pixels, 180 for its results, 140 for the kernel, which takes longer if it does not stay in
  * caches). */
-static bool pays(const lc_call *call, const lc_view *x, const lc_view *w, const lc_view *y, double share)
+static bool pays(const lc_call *call, const lc_view *x, const lc_view *w, const lc_view *y, double share,
+                 double kernel_cost)
 {
     const int64_t *ints = call->ints;
 #if defined(LC_ISA_PAIRS)
@@ -310,24 +312,30 @@ static bool pays(const lc_call *call, const lc_view *x, const lc_view *w, const 
                    (double)((y->shape[3] + WG_RESULTS - 1) / WG_RESULTS);
     double in = (double)(x->shape[2] * x->shape[3]), out = (double)(y->shape[2] * y->shape[3]);
     double plain = n * (in < out ? in : out) * 9 * pairs;
-    double kernel = WG_ALL * pairs * VW * sizeof(float) > LARGE_KERNEL ? LARGE_COST : KERNEL_COST;
-    double here = tiles * (WG_ALL * pairs + 340. * (double)c / VW + 180. * (double)o / VW) + kernel * pairs;
+    double here = tiles * (WG_ALL * pairs + 340. * (double)c / VW + 180. * (double)o / VW) + kernel_cost * pairs;
     return here < share * plain;
+}
+
+/* The cost of a vector of a kernel that is transformed before the tiles. */
+static double cost_of(const lc_view *w)
+{
+    return WG_ALL * (double)numel(w) / 9 * sizeof(float) > LARGE_KERNEL ? LARGE_COST : KERNEL_COST;
 }
 
 static bool conv_supports(const lc_call *call)
 {
-    return pays(call, &call->in[0], &call->in[1], &call->out[0], SHARE) && (call->ints[8] == 0 || call->ints[8] == 1);
+    return pays(call, &call->in[0], &call->in[1], &call->out[0], SHARE, cost_of(&call->in[1])) &&
+           (call->ints[8] == 0 || call->ints[8] == 1);
 }
 
 static bool input_grad_supports(const lc_call *call)
 {
-    return pays(call, &call->in[0], &call->in[1], &call->out[0], SHARE);
+    return pays(call, &call->in[0], &call->in[1], &call->out[0], SHARE, cost_of(&call->in[1]));
 }
 
 static bool weight_grad_supports(const lc_call *call)
 {
-    return pays(call, &call->in[1], &call->out[0], &call->in[0], WEIGHTS_SHARE);
+    return pays(call, &call->in[1], &call->out[0], &call->in[0], WEIGHTS_SHARE, KERNEL_COST);
 }
 
 static const lc_kernel conv_kernel = {
