@@ -70,59 +70,88 @@ static inline void take(float v, uint8_t place, float *best, uint8_t *index)
     *index = place;
 }
 
-LC_INLINE vf normal_vector(const lc_dtype t, vf x, vf m, vf s, vf b)
+/* The bits of the same numbers, of which none is negative, so that integers have their order. A NaN is the largest. */
+LC_INLINE vi normal_bits(const lc_dtype t, vf x, vf m, vf s, vf b)
 {
-    vf z = (x - m) * s + b;
-    return vrounded(t, vselect(z <= vzero(), vzero(), z));
+    const vi bits = (vi)vlarger(vzero(), (x - m) * s + b) & 0x7fffffff;
+    if (t == LC_F32) return bits;
+    return widen_halves(t == LC_BF16 ? bf16_round((vf)bits) : f16_round((vf)bits));
 }
 
-LC_INLINE void take_vector(vf v, int place, vf *best, vi *index)
+/* The larger one. `later`: where it is b. */
+LC_INLINE vi larger_bits(vi a, vi b, vi *later)
 {
-    vi wins = ~(v <= *best) & (*best <= vsplat(INFINITY));
-    *best = vselect(wins, v, *best);
-    *index = (wins & place) | (~wins & *index);
+    *later = b > a;
+    return (b & *later) | (a & ~*later);
 }
 
-/* One pooled pixel from its four, of which the first two begin at element `x`, the others at `below`. */
-LC_INLINE void forward_pixel(const lc_dtype t, const job *j, int64_t x, int64_t below, int64_t at)
+/* A row of pooled pixels, and the four pixels under the first of them. */
+typedef struct pixels {
+    const void *x[4];
+    int64_t at; /* the row's first element */
+} pixels;
+
+LC_INLINE pixels pixels_of(const lc_dtype t, const job *j, int64_t row)
+{
+    const sizes *z = &j->z;
+    const void *x = stored_at(t, j->x, ((row / z->oh) * z->h + 2 * (row % z->oh)) * z->w * z->c);
+    const void *below = stored_at(t, x, z->w * z->c);
+    return (pixels){{x, stored_at(t, x, z->c), below, stored_at(t, below, z->c)}, row * z->ow * z->c};
+}
+
+/* Channels from c on of a row. */
+LC_INLINE void forward_channels(const lc_dtype t, const job *j, const pixels *p, int64_t c, const int width)
+{
+    const float *m = j->parameters + c, *s = m + j->lanes, *b = s + j->lanes;
+    void *y = stored_at(t, j->y, p->at + c);
+    uint8_t *index = j->index + p->at + c;
+    vf vm[2], vs[2], vb[2];
+    for (int u = 0; u < width; u++) {
+        vm[u] = vload(m + u * VW);
+        vs[u] = vload(s + u * VW);
+        vb[u] = vload(b + u * VW);
+    }
+    for (int64_t q = 0; q < j->z.ow; q++) {
+        const int64_t at = q * j->z.c, x = 2 * at + c;
+        for (int u = 0; u < width; u++) {
+            vi z[4], in_top, in_below, below;
+            for (int k = 0; k < 4; k++) z[k] = normal_bits(t, vget(t, p->x[k], x + u * VW), vm[u], vs[u], vb[u]);
+            const vi top = larger_bits(z[0], z[1], &in_top), low = larger_bits(z[2], z[3], &in_below);
+            const vi best = larger_bits(top, low, &below);
+            const vi place = (below & (2 - in_below)) | (~below & -in_top);
+            if (t == LC_F32)
+                vstore((float *)y + at + u * VW, (vf)best);
+            else
+                *(vh_any *)((uint16_t *)y + at + u * VW) = low_halves(best);
+            vstore_bytes(index + at + u * VW, place);
+        }
+    }
+}
+
+LC_INLINE void forward_row(const lc_dtype t, const job *j, const pixels *p)
 {
     const int64_t channels = j->z.c;
     const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes;
-    const void *x0 = stored_at(t, j->x, x), *x1 = stored_at(t, x0, channels);
-    const void *x2 = stored_at(t, j->x, below), *x3 = stored_at(t, x2, channels);
-    void *y = stored_at(t, j->y, at);
-    uint8_t *index = j->index + at;
     int64_t c = 0;
-    for (; c + VW <= channels; c += VW) {
-        vf vm = vload(m + c), vs = vload(s + c), vb = vload(b + c);
-        vf best = normal_vector(t, vget(t, x0, c), vm, vs, vb);
-        vi place = {0};
-        take_vector(normal_vector(t, vget(t, x1, c), vm, vs, vb), 1, &best, &place);
-        take_vector(normal_vector(t, vget(t, x2, c), vm, vs, vb), 2, &best, &place);
-        take_vector(normal_vector(t, vget(t, x3, c), vm, vs, vb), 3, &best, &place);
-        vput(t, y, c, best);
-        vstore_bytes(index + c, place);
-    }
-    for (; c < channels; c++) {
-        float best = normal(t, get(t, x0, c), m[c], s[c], b[c]);
-        uint8_t place = 0;
-        take(normal(t, get(t, x1, c), m[c], s[c], b[c]), 1, &best, &place);
-        take(normal(t, get(t, x2, c), m[c], s[c], b[c]), 2, &best, &place);
-        take(normal(t, get(t, x3, c), m[c], s[c], b[c]), 3, &best, &place);
-        put(t, y, c, best);
-        index[c] = place;
+    for (; c + 2 * VW <= channels; c += 2 * VW) forward_channels(t, j, p, c, 2);
+    for (; c + VW <= channels; c += VW) forward_channels(t, j, p, c, 1);
+    for (int64_t first = c, q = 0; first < channels && q < j->z.ow; q++) {
+        for (c = first; c < channels; c++) {
+            const int64_t at = q * channels + c, x = at + q * channels;
+            float best = normal(t, get(t, p->x[0], x), m[c], s[c], b[c]);
+            uint8_t place = 0;
+            for (uint8_t k = 1; k < 4; k++) take(normal(t, get(t, p->x[k], x), m[c], s[c], b[c]), k, &best, &place);
+            put(t, j->y, p->at + at, best);
+            j->index[p->at + at] = place;
+        }
     }
 }
 
 LC_INLINE void forward_rows_of(const lc_dtype t, const job *j, int64_t begin, int64_t end)
 {
-    const sizes *z = &j->z;
     for (int64_t r = begin; r < end; r++) {
-        const int64_t top = ((r / z->oh) * z->h + 2 * (r % z->oh)) * z->w * z->c;
-        for (int64_t q = 0; q < z->ow; q++) {
-            const int64_t x = top + 2 * q * z->c;
-            forward_pixel(t, j, x, x + z->w * z->c, (r * z->ow + q) * z->c);
-        }
+        const pixels p = pixels_of(t, j, r);
+        forward_row(t, j, &p);
     }
 }
 
@@ -173,38 +202,23 @@ static const lc_kernel forward_kernel = {
 };
 
 /* ---- backward ---- */
-/* The four pixels under a pooled one, and the numbers that backward needs for them. */
-typedef struct pixels {
-    const void *x[4], *dy;
-    const uint8_t *index;
-} pixels;
-
-LC_INLINE pixels pixels_at(const lc_dtype t, const job *j, int64_t row, int64_t column)
-{
-    const sizes *z = &j->z;
-    const void *x = stored_at(t, j->x, (((row / z->oh) * z->h + 2 * (row % z->oh)) * z->w + 2 * column) * z->c);
-    const void *below = stored_at(t, x, z->w * z->c);
-    int64_t at = (row * z->ow + column) * z->c;
-    return (pixels){
-        {x, stored_at(t, x, z->c), below, stored_at(t, below, z->c)}, stored_at(t, j->dy, at), j->index + at};
-}
-
 /* ---- sums of f32: of the pixels that won ---- */
 /* Adds the sums of a row of pooled pixels to t1 and t2. */
 static void sum_row(const job *j, int64_t r, float *t1, float *t2)
 {
     const sizes *z = &j->z;
-    const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes;
+    const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes, *dys = j->dy;
+    const pixels p = pixels_of(LC_F32, j, r);
     int64_t c = 0;
     for (; c + VW <= z->c; c += VW) {
         vf a1 = vzero(), a2 = vzero(), vm = vload(m + c), vs = vload(s + c), vb = vload(b + c);
         for (int64_t q = 0; q < z->ow; q++) {
-            pixels p = pixels_at(LC_F32, j, r, q);
-            vi place = vload_bytes(p.index + c);
-            vf v = vselect(place == 1, vget(LC_F32, p.x[1], c), vget(LC_F32, p.x[0], c));
-            v = vselect(place == 2, vget(LC_F32, p.x[2], c), v);
-            v = vselect(place == 3, vget(LC_F32, p.x[3], c), v);
-            vf d = v - vm, g = vselect(d * vs + vb <= vzero(), vzero(), vget(LC_F32, p.dy, c));
+            const int64_t at = p.at + q * z->c + c, x = 2 * q * z->c + c;
+            vi place = vload_bytes(j->index + at);
+            vf v = vselect(place == 1, vget(LC_F32, p.x[1], x), vget(LC_F32, p.x[0], x));
+            v = vselect(place == 2, vget(LC_F32, p.x[2], x), v);
+            v = vselect(place == 3, vget(LC_F32, p.x[3], x), v);
+            vf d = v - vm, g = vselect(d * vs + vb <= vzero(), vzero(), vload(dys + at));
             a1 += g;
             a2 += g * d;
         }
@@ -214,9 +228,9 @@ static void sum_row(const job *j, int64_t r, float *t1, float *t2)
     for (; c < z->c; c++) {
         float a1 = 0, a2 = 0;
         for (int64_t q = 0; q < z->ow; q++) {
-            pixels p = pixels_at(LC_F32, j, r, q);
-            float d = get(LC_F32, p.x[p.index[c] & 3], c) - m[c];
-            float g = d * s[c] + b[c] <= 0.f ? 0.f : get(LC_F32, p.dy, c);
+            const int64_t at = p.at + q * z->c + c;
+            float d = get(LC_F32, p.x[j->index[at] & 3], 2 * q * z->c + c) - m[c];
+            float g = d * s[c] + b[c] <= 0.f ? 0.f : dys[at];
             a1 += g;
             a2 += g * d;
         }
@@ -263,11 +277,18 @@ static void find_members(const sizes *z, int64_t first, int64_t n, members *of)
 {
     int64_t row = first / z->w, w = first % z->w;
     for (int64_t i = 0; i < n; row++, w = 0) {
-        const int64_t h = row % z->h, covered = h / 2 < z->oh ? 2 * z->ow : 0;
-        const int64_t result = (row / z->h * z->oh + h / 2) * z->ow * z->c;
-        for (; w < z->w && i < n; w++, i++) {
-            of->at[i] = w < covered ? result + w / 2 * z->c : 0;
-            of->place[i] = (int8_t)(w < covered ? h % 2 * 2 + w % 2 : -1);
+        const int64_t h = row % z->h, end = z->w - w < n - i ? z->w : w + n - i,
+                      covered = h / 2 < z->oh ? 2 * z->ow : 0;
+        int64_t at = ((row / z->h * z->oh + h / 2) * z->ow + w / 2) * z->c;
+        for (; w < end && w < covered; w++, i++) {
+            const int64_t right = w & 1;
+            of->at[i] = at;
+            of->place[i] = (int8_t)(h % 2 * 2 + right);
+            at += right * z->c;
+        }
+        for (; w < end; w++, i++) {
+            of->at[i] = 0;
+            of->place[i] = -1;
         }
     }
 }
@@ -372,28 +393,52 @@ static void total_in_order(const job *j, int threads, double *lane_sums, double 
 }
 
 /* ---- dx ---- */
-/* dx of the four pixels. A gradient of -0 becomes 0, as by the backward of a pooling, which adds it to 0. */
-LC_INLINE void write_pixels(const lc_dtype t, const job *j, const pixels *p, void *const *dx)
+/* dx under a row of pooled pixels, of channels from c on; to: of the first four pixels. A gradient of -0 becomes 0, as
+ * by the backward of a pooling, which adds it to 0. */
+LC_INLINE void write_channels(const lc_dtype t, const job *j, const pixels *p, void *const *to, int64_t c,
+                              const int width)
+{
+    const float *m = j->parameters + c, *s = m + j->lanes, *b = s + j->lanes, *fx = b + j->lanes, *f1 = fx + j->lanes;
+    vf vm[2], vs[2], vb[2], vx[2], v1[2];
+    for (int u = 0; u < width; u++) {
+        vm[u] = vload(m + u * VW);
+        vs[u] = vload(s + u * VW);
+        vb[u] = vload(b + u * VW);
+        vx[u] = vload(fx + u * VW);
+        v1[u] = vload(f1 + u * VW);
+    }
+    for (int64_t q = 0; q < j->z.ow; q++) {
+        for (int u = 0; u < width; u++) {
+            const int64_t at = p->at + q * j->z.c + c + u * VW, i = 2 * q * j->z.c + c + u * VW;
+            const vi place = vload_bytes(j->index + at);
+            vf x[4], won = vzero();
+            for (int k = 0; k < 4; k++) {
+                x[k] = vget(t, p->x[k], i) - vm[u];
+                won = k ? vselect(place == k, x[k], won) : x[k];
+            }
+            const vf dy = vselect(won * vs[u] + vb[u] <= vanishing(t), vzero(), vget(t, j->dy, at) + vzero());
+            for (int k = 0; k < 4; k++)
+                vput(t, to[k], i, vselect(place == k, dy, vzero()) * vs[u] + (x[k] * vx[u] + v1[u]));
+        }
+    }
+}
+
+LC_INLINE void write_row(const lc_dtype t, const job *j, const pixels *p, void *const *to)
 {
     const int64_t channels = j->z.c;
     const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes, *fx = b + j->lanes, *f1 = fx + j->lanes;
     int64_t c = 0;
-    for (; c + VW <= channels; c += VW) {
-        vf vm = vload(m + c), vs = vload(s + c), vb = vload(b + c), vx = vload(fx + c), v1 = vload(f1 + c);
-        vf x[4], won = vzero();
-        vi place = vload_bytes(p->index + c);
-        for (int k = 0; k < 4; k++) {
-            x[k] = vget(t, p->x[k], c) - vm;
-            won = k ? vselect(place == k, x[k], won) : x[k];
-        }
-        vf dy = vselect(won * vs + vb <= vanishing(t), vzero(), vget(t, p->dy, c) + vzero());
-        for (int k = 0; k < 4; k++) vput(t, dx[k], c, vselect(place == k, dy, vzero()) * vs + (x[k] * vx + v1));
-    }
-    for (; c < channels; c++) {
-        for (int k = 0; k < 4; k++) {
-            float d = get(t, p->x[k], c) - m[c];
-            float g = p->index[c] == k && !(d * s[c] + b[c] <= vanishing_number(t)) ? get(t, p->dy, c) + 0.f : 0.f;
-            put(t, dx[k], c, g * s[c] + (d * fx[c] + f1[c]));
+    for (; c + 2 * VW <= channels; c += 2 * VW) write_channels(t, j, p, to, c, 2);
+    for (; c + VW <= channels; c += VW) write_channels(t, j, p, to, c, 1);
+    for (int64_t first = c, q = 0; first < channels && q < j->z.ow; q++) {
+        for (c = first; c < channels; c++) {
+            const int64_t at = p->at + q * channels + c, i = 2 * q * channels + c;
+            for (int k = 0; k < 4; k++) {
+                const float d = get(t, p->x[k], i) - m[c];
+                const bool counts = j->index[at] == k && !(d * s[c] + b[c] <= vanishing_number(t));
+                const float g = counts ? get(t, j->dy, at) + 0.f : 0.f;
+                put(t, to[k], i, g * s[c] + (d * fx[c] + f1[c]));
+            }
         }
     }
 }
@@ -416,12 +461,10 @@ LC_INLINE void backward_rows_of(const lc_dtype t, const job *j, int64_t begin, i
     const int64_t width = z->w * z->c;
     for (int64_t r = begin; r < end; r++) {
         int64_t top = ((r / z->oh) * z->h + 2 * (r % z->oh)) * width;
-        for (int64_t q = 0; q < z->ow; q++) {
-            pixels p = pixels_at(t, j, r, q);
-            void *dx = stored_at(t, j->dx, top + 2 * q * z->c), *below = stored_at(t, dx, width);
-            void *const to[4] = {dx, stored_at(t, dx, z->c), below, stored_at(t, below, z->c)};
-            write_pixels(t, j, &p, to);
-        }
+        void *dx = stored_at(t, j->dx, top), *below = stored_at(t, dx, width);
+        void *const to[4] = {dx, stored_at(t, dx, z->c), below, stored_at(t, below, z->c)};
+        const pixels p = pixels_of(t, j, r);
+        write_row(t, j, &p, to);
         for (int i = 0; i < 2; i++) write_rest(t, j, top + i * width + 2 * z->ow * z->c, z->w - 2 * z->ow);
         if (r % z->oh == z->oh - 1) write_rest(t, j, top + 2 * width, (z->h - 2 * z->oh) * z->w);
     }

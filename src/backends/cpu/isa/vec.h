@@ -50,6 +50,18 @@ LC_INLINE vf vselect(vi mask, vf a, vf b)
     return (vf)(((vi)a & mask) | ((vi)b & ~mask));
 }
 
+/* a where it is larger, else b, as if one is a NaN. */
+LC_INLINE vf vlarger(vf a, vf b)
+{
+#if VW == 16
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif VW == 8
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return vselect(a > b, a, b);
+#endif
+}
+
 /* ---- narrower lanes ---- */
 typedef uint8_t vb8 __attribute__((vector_size(VW)));
 typedef uint8_t vb8_any __attribute__((vector_size(VW), aligned(1), may_alias));
