@@ -126,41 +126,71 @@ static double reduce_row(what w, const lc_view *x, int64_t at, int64_t n)
     return total;
 }
 
+/* Sums of some columns over rows, the first from element `at` on. */
+LC_INLINE void sum_vectors(const lc_dtype t, const void *x, int64_t at, int64_t rows, int64_t step, float *to,
+                           const int vectors)
+{
+    vf sum[4];
+    int64_t r = 0;
+    for (int u = 0; u < vectors; u++) sum[u] = vzero();
+    for (; r + 4 <= rows; r += 4, at += 4 * step) {
+        for (int u = 0; u < vectors; u++) {
+            const int64_t i = at + u * VW;
+            sum[u] += (vget(t, x, i) + vget(t, x, i + step)) + (vget(t, x, i + 2 * step) + vget(t, x, i + 3 * step));
+        }
+    }
+    for (; r < rows; r++, at += step)
+        for (int u = 0; u < vectors; u++) sum[u] += vget(t, x, at + u * VW);
+    for (int u = 0; u < vectors; u++) vstore(to + u * VW, sum[u]);
+}
+
+LC_INLINE float sum_column(const lc_dtype t, const void *x, int64_t at, int64_t rows, int64_t step)
+{
+    float sum = 0;
+    int64_t r = 0;
+    for (; r + 4 <= rows; r += 4, at += 4 * step)
+        sum += (get(t, x, at) + get(t, x, at + step)) + (get(t, x, at + 2 * step) + get(t, x, at + 3 * step));
+    for (; r < rows; r++, at += step) sum += get(t, x, at);
+    return sum;
+}
+
+LC_INLINE void sum_columns(const lc_dtype t, const void *x, int64_t at, int64_t rows, int64_t step, int64_t count,
+                           float *to)
+{
+    int64_t c = 0;
+    for (; c + 4 * VW <= count; c += 4 * VW) sum_vectors(t, x, at + c, rows, step, to + c, 4);
+    for (; c + VW <= count; c += VW) sum_vectors(t, x, at + c, rows, step, to + c, 1);
+    for (; c < count; c++) to[c] = sum_column(t, x, at + c, rows, step);
+}
+
+static void extreme_of_columns(what w, const lc_view *x, int64_t at, int64_t rows, int64_t step, int64_t count,
+                               float *restrict best)
+{
+    float copy[COLUMNS];
+    get_run(x->dtype, x->data, at, count, best);
+    for (int64_t r = 1; r < rows; r++) {
+        const float *row = floats_of(x->dtype, x->data, at + r * step, count, copy);
+        if (w == MAX) {
+            for (int64_t c = 0; c < count; c++) best[c] = row[c] > best[c] || row[c] != row[c] ? row[c] : best[c];
+        } else {
+            for (int64_t c = 0; c < count; c++) best[c] = row[c] < best[c] || row[c] != row[c] ? row[c] : best[c];
+        }
+    }
+}
+
 /* total[c] = reduction of `count` <= COLUMNS columns over rows, the first from element `at` on. */
 static void reduce_columns(what w, const lc_view *x, int64_t at, int64_t rows, int64_t step, int64_t count,
                            double *restrict total)
 {
-    const lc_dtype t = x->dtype;
-    float acc[COLUMNS], copy[4][COLUMNS];
+    float part[COLUMNS];
     for (int64_t c = 0; c < count; c++) total[c] = neutral(w);
     for (int64_t first = 0; first < rows; first += GROUP_ROWS) {
-        int64_t end = rows - first < GROUP_ROWS ? rows : first + GROUP_ROWS, r = first;
-        if (w == SUM) {
-            for (int64_t c = 0; c < count; c++) acc[c] = 0;
-            for (; r + 4 <= end; r += 4) {
-                const float *x0 = floats_of(t, x->data, at + r * step, count, copy[0]);
-                const float *x1 = floats_of(t, x->data, at + (r + 1) * step, count, copy[1]);
-                const float *x2 = floats_of(t, x->data, at + (r + 2) * step, count, copy[2]);
-                const float *x3 = floats_of(t, x->data, at + (r + 3) * step, count, copy[3]);
-                for (int64_t c = 0; c < count; c++) acc[c] += (x0[c] + x1[c]) + (x2[c] + x3[c]);
-            }
-            for (; r < end; r++) {
-                const float *row = floats_of(t, x->data, at + r * step, count, copy[0]);
-                for (int64_t c = 0; c < count; c++) acc[c] += row[c];
-            }
-            for (int64_t c = 0; c < count; c++) total[c] += (double)acc[c];
-        } else {
-            get_run(t, x->data, at + r * step, count, acc);
-            for (r++; r < end; r++) {
-                const float *row = floats_of(t, x->data, at + r * step, count, copy[0]);
-                if (w == MAX) {
-                    for (int64_t c = 0; c < count; c++) acc[c] = row[c] > acc[c] || row[c] != row[c] ? row[c] : acc[c];
-                } else {
-                    for (int64_t c = 0; c < count; c++) acc[c] = row[c] < acc[c] || row[c] != row[c] ? row[c] : acc[c];
-                }
-            }
-            for (int64_t c = 0; c < count; c++) total[c] = join(w, total[c], (double)acc[c]);
-        }
+        const int64_t n = rows - first < GROUP_ROWS ? rows - first : GROUP_ROWS, from = at + first * step;
+        if (w == SUM)
+            STORED(x->dtype, sum_columns, x->data, from, n, step, count, part);
+        else
+            extreme_of_columns(w, x, from, n, step, count, part);
+        for (int64_t c = 0; c < count; c++) total[c] = join(w, total[c], (double)part[c]);
     }
 }
 
