@@ -20,7 +20,7 @@
 static bool x_in_place(const product_job *j)
 {
     const lc__product *p = &j->p;
-    return !j->pack_rows && j->x_type == LC_BF16 && p->m >= ROWS && p->xk == 1 && p->k % STEP == 0 && p->xm % 2 == 0 &&
+    return !j->pack_rows && j->x_type == LC_BF16 && p->m >= ROWS && p->xk == 1 && p->k % 2 == 0 && p->xm % 2 == 0 &&
            p->xm % 2048 != 0 && j->after.kind != EPILOGUE_ROW_SUMS;
 }
 
@@ -87,8 +87,8 @@ LC_INLINE void put_sum(const bool direct, const results *to, int64_t m, int64_t 
     _mm256_storeu_si256((__m256i_u *)out, (__m256i)_mm512_cvtneps_pbh(sum));
 }
 
-/* `rows` rows and some vectors of results, from `steps` tiles of each. */
-LC_INLINE void dots(const int rows, const int vectors, const bool direct, int64_t steps, rows_of_x x, panel_of_y y,
+/* `rows` rows and some vectors of results, from so many pairs of each. */
+LC_INLINE void dots(const int rows, const int vectors, const bool direct, int64_t pairs, rows_of_x x, panel_of_y y,
                     const results *to)
 {
     __m512 sum[HALF][VECTORS];
@@ -101,15 +101,16 @@ LC_INLINE void dots(const int rows, const int vectors, const bool direct, int64_
         for (int v = 0; v < vectors; v++)
             sum[m][v] = !direct && to->add ? _mm512_loadu_ps(to->c + m * to->step + v * SIDE) : _mm512_setzero_ps();
     }
-    for (int64_t s = 0; s < steps; s++, y.data += TILE) {
+    for (int64_t at = 0; pairs > 0; pairs -= STEP / 2, at += x.step, y.data += TILE) {
+        const int64_t end = smaller(pairs, STEP / 2);
 #pragma GCC unroll 2
-        for (int64_t k = 0; k < STEP / 2; k++) {
+        for (int64_t k = 0; k < end; k++) {
             __m512bh b[VECTORS];
 #pragma GCC unroll 4
             for (int v = 0; v < vectors; v++) b[v] = (__m512bh)_mm512_load_si512(y.data + v * y.step + k * 64);
 #pragma GCC unroll 16
             for (int m = 0; m < rows; m++) {
-                __m512i pair = _mm512_set1_epi32(*(const pair_any *)(row[m / 3] + s * x.step + m % 3 * x.row + k * 4));
+                __m512i pair = _mm512_set1_epi32(*(const pair_any *)(row[m / 3] + at + m % 3 * x.row + k * 4));
                 __asm__("" : "+v"(pair)); /* loaded once, not by each multiplication */
 #pragma GCC unroll 4
                 for (int v = 0; v < vectors; v++) sum[m][v] = _mm512_dpbf16_ps(sum[m][v], (__m512bh)pair, b[v]);
@@ -125,10 +126,10 @@ LC_INLINE void dots(const int rows, const int vectors, const bool direct, int64_
 
 /* The first rows and vectors of a tile; rows are rounded up to HALF. */
 #define TILES(name, vectors, direct)                                                                                   \
-    static __attribute__((noinline)) void name(int64_t rows, int64_t steps, rows_of_x x, panel_of_y y, results to)     \
+    static __attribute__((noinline)) void name(int64_t rows, int64_t pairs, rows_of_x x, panel_of_y y, results to)     \
     {                                                                                                                  \
         for (int64_t m = 0; m < rows; m += HALF, x.data += HALF * x.row) {                                             \
-            dots(HALF, vectors, direct, steps, x, y, &to);                                                             \
+            dots(HALF, vectors, direct, pairs, x, y, &to);                                                             \
             if (direct)                                                                                                \
                 to.rounded += HALF * to.step;                                                                          \
             else                                                                                                       \
@@ -142,13 +143,13 @@ TILES(tile_of_1, 1, false)
 #undef TILES
 
 /* A tile at the edge of the result: `rows` rows after `skip` others, and `width` columns. It is computed elsewhere. */
-static void edge_tile(int64_t skip, int64_t rows, int64_t width, int64_t steps, rows_of_x x, panel_of_y y, results to)
+static void edge_tile(int64_t skip, int64_t rows, int64_t width, int64_t pairs, rows_of_x x, panel_of_y y, results to)
 {
     float edge[ROWS * PANEL] = {0}, old[PANEL];
     const results all = {.c = edge, .step = PANEL, .add = !to.rounded && to.add};
     for (int64_t i = 0; all.add && i < rows; i++)
         memcpy(edge + (skip + i) * PANEL, to.c + i * to.step, (size_t)width * sizeof *edge);
-    (width <= SIDE ? tile_of_1 : width <= 2 * SIDE ? tile_of_2 : tile)(skip + rows, steps, x, y, all);
+    (width <= SIDE ? tile_of_1 : width <= 2 * SIDE ? tile_of_2 : tile)(skip + rows, pairs, x, y, all);
     for (int64_t i = 0; i < rows; i++) {
         float *c = edge + (skip + i) * PANEL;
         if (!to.rounded) {
@@ -167,25 +168,25 @@ static void edge_tile(int64_t skip, int64_t rows, int64_t width, int64_t steps, 
 static void panel_columns(const product_job *j, const float *a, int64_t depth, target to, int64_t rows, int64_t n,
                           int64_t width, const float *panel, int64_t ldb, bool add)
 {
-    const int64_t steps = parts(depth, STEP);
-    const panel_of_y y = {(const char *)panel, steps * TILE};
+    const int64_t pairs = parts(depth, 2);
+    const panel_of_y y = {(const char *)panel, parts(depth, STEP) * TILE};
     results r = {.bias = to.bias ? to.bias + n : NULL, .step = to.step, .add = j->direct ? j->accumulate : add};
     (void)ldb; /* panels are always copied */
     for (int64_t m = 0; m < rows; m += ROWS) {
         const int64_t count = smaller(rows - m, ROWS);
-        const int64_t skip = j->copied ? 0 : ROWS - count;
+        const int64_t skip = j->copied ? 0 : whole(count, HALF) - count;
         rows_of_x x = {(const char *)(a + (m - skip) * row_floats(j, depth)), 64, TILE};
         if (!j->copied) x.row = 2 * j->p.xm, x.step = 2 * STEP;
         if (j->direct)
             r.rounded = to.rounded + m * to.step + n;
         else
             r.c = to.c + m * to.step + n;
-        if (width < PANEL || count < ROWS)
-            edge_tile(skip, count, width, steps, x, y, r);
+        if (width < PANEL || count % HALF)
+            edge_tile(skip, count, width, pairs, x, y, r);
         else if (j->direct)
-            rounded_tile(ROWS, steps, x, y, r);
+            rounded_tile(count, pairs, x, y, r);
         else
-            tile(ROWS, steps, x, y, r);
+            tile(count, pairs, x, y, r);
     }
 }
 
