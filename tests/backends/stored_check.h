@@ -71,7 +71,7 @@ static void compare_stored(const kernel_case *got, const kernel_case *want, int 
 
 static void check_stored_as(kernel_case *c, unsigned low_in, unsigned low_out, lc_dtype low)
 {
-    static const char *const sets[] = {"base", "avx2", "avx512"};
+    static const char *const sets[] = {"base", "avx2", "avx512", "avx512_bf16"};
     kernel_case l = *c;
     for (int i = 0; i < c->n_in; i++)
         if (low_in >> i & 1 && c->in[i].ndim >= 0) lower_operand(&l.in[i], low);
@@ -79,11 +79,13 @@ static void check_stored_as(kernel_case *c, unsigned low_in, unsigned low_out, l
         if (low_out >> k & 1) l.out[k].dtype = low;
         l.out[k].data = memory_for(view_numel(&l.out[k]), l.out[k].dtype);
     }
-    for (int s = 0; s < 3; s++) {
+    const lc_kernel *before = NULL;
+    for (int s = 0; s < 4; s++) {
         const lc__isa *isa = lc__isa_find(sets[s]);
-        if (!isa) continue;
+        const lc_kernel *kernel = isa ? kernel_for(&l, isa) : NULL;
+        if (!kernel || kernel == before) continue;
+        before = kernel;
         run_kernel(c, kernel_for(c, isa), 1);
-        const lc_kernel *kernel = kernel_for(&l, isa);
         for (int threads = 1; threads <= 3; threads++) {
             for (int k = 0; k < l.n_out; k++)
                 memset(l.out[k].data, 0xff, (size_t)view_numel(&l.out[k]) * lc_dtype_size(l.out[k].dtype));

@@ -232,8 +232,8 @@ static void check_normal_maxima(const int64_t *shape, bool affine, lc_dtype low,
 
 TEST(batch_normalization_with_pooling)
 {
-    static const char *const sets[] = {"base", "avx2", "avx512"};
-    for (int s = 0; s < 3; s++) {
+    static const char *const sets[] = {"base", "avx2", "avx512", "avx512_bf16"};
+    for (int s = 0; s < 4; s++) {
         const lc__isa *isa = lc__isa_find(sets[s]);
         for (int form = 0; form < 20 && isa; form++)
             check_normal_maxima(pooled_shapes[form / 4], form & 1, form & 2 ? LC_F16 : LC_BF16, isa);
@@ -292,8 +292,8 @@ static void check_gradient_of_maxima(const int64_t *shape, bool affine, lc_dtype
 
 TEST(batch_normalization_with_pooling_backward)
 {
-    static const char *const sets[] = {"base", "avx2", "avx512"};
-    for (int s = 0; s < 3; s++) {
+    static const char *const sets[] = {"base", "avx2", "avx512", "avx512_bf16"};
+    for (int s = 0; s < 4; s++) {
         const lc__isa *isa = lc__isa_find(sets[s]);
         for (int form = 0; form < 20 && isa; form++)
             check_gradient_of_maxima(pooled_shapes[form / 4], form & 1, form & 2 ? LC_F16 : LC_BF16, isa);
@@ -303,9 +303,9 @@ TEST(batch_normalization_with_pooling_backward)
 /* A gradient does not pass where a result is so small that it is stored as 0. */
 TEST(relu_after_batch_normalization_masks_what_was_rounded_to_0)
 {
-    static const char *const sets[] = {"base", "avx2", "avx512"};
+    static const char *const sets[] = {"base", "avx2", "avx512", "avx512_bf16"};
     const int64_t shape[4] = {2, 35, 2, 2}, channels = 35;
-    for (int s = 0; s < 3; s++) {
+    for (int s = 0; s < 4; s++) {
         const lc__isa *isa = lc__isa_find(sets[s]);
         if (!isa) continue;
         kernel_case c = case_of(&lc__op_batch_norm_backward);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fast kernels that are compiled once per instruction set.
  *
- * Every file in isa/ is compiled with LC_ISA=base, avx2 and avx512, and some with avx512_bf16, for vectors that
- * multiply pairs of bf16, and with amx, for units for matrices. Exported names get the name of the set through
- * LC_ISA_NAME(x). isa/table.c collects the kernels of one set in an lc__isa, and lc__isa_choose chooses the set
+ * Every file in isa/ is compiled with LC_ISA=base, avx2 and avx512, and some with avx512_bf16, for vectors that round
+ * to bf16 and multiply pairs of it, and with amx, for units for matrices. Exported names get the name of the set
+ * through LC_ISA_NAME(x). isa/table.c collects the kernels of one set in an lc__isa, and lc__isa_choose chooses the set
  * (backends/cpu_isa.c).
  *
  * To add a kernel: put it in a file of isa/, with a line in that file's list; a new list gets a line in isa/lists.h. */

@@ -10,7 +10,9 @@
 #define LC_ISA_STRING        LC_ISA_STRING__(LC_ISA)
 
 /* X(name): file name.c exports lc__name_kernels. The files of LC_ISA_LISTS_PAIRS are compiled for the sets that
- * multiply numbers of bf16 in pairs, too, or only for amx (conv_units*); their kernels come before those of avx512. */
+ * multiply numbers of bf16 in pairs, too, or only for amx (conv_units*). Those of LC_ISA_LISTS_ROUNDS, most of whose
+ * time rounding to bf16 may take, are compiled for avx512_bf16, too, which has an instruction for it, and amx has their
+ * kernels. Kernels of both come before those of avx512. */
 #if defined(LC_ISA_AMX)
 #define LC_ISA_LISTS_PAIRS(X)                                                                                          \
     X(conv_units)                                                                                                      \
@@ -23,6 +25,13 @@
     X(winograd)                                                                                                        \
     X(conv_low)
 #endif
+
+#define LC_ISA_LISTS_ROUNDS(X)                                                                                         \
+    X(fused)                                                                                                           \
+    X(gelu)                                                                                                            \
+    X(batch_norm_pool)                                                                                                 \
+    X(batch_norm)                                                                                                      \
+    X(row_norm)
 
 #define LC_ISA_LISTS(X)                                                                                                \
     X(fused)                                                                                                           \
@@ -60,10 +69,14 @@
 #define LC_ISA_DECLARE_LIST(name) extern const lc__kernel_entry LC_ISA_NAME(lc__##name##_kernels)[];
 #if defined(LC_ISA_PAIRS)
 #define LC_ISA_AVX512_LIST(name)         lc__##name##_kernels_avx512
+#define LC_ISA_ROUNDS_LIST(name)         lc__##name##_kernels_avx512_bf16
 #define LC_ISA_DECLARE_AVX512_LIST(name) extern const lc__kernel_entry LC_ISA_AVX512_LIST(name)[];
+#define LC_ISA_DECLARE_ROUNDS_LIST(name) extern const lc__kernel_entry LC_ISA_ROUNDS_LIST(name)[];
 LC_ISA_LISTS_PAIRS(LC_ISA_DECLARE_LIST)
+LC_ISA_LISTS_ROUNDS(LC_ISA_DECLARE_ROUNDS_LIST)
 LC_ISA_LISTS(LC_ISA_DECLARE_AVX512_LIST)
 #undef LC_ISA_DECLARE_AVX512_LIST
+#undef LC_ISA_DECLARE_ROUNDS_LIST
 #else
 LC_ISA_LISTS(LC_ISA_DECLARE_LIST)
 #endif

@@ -40,6 +40,8 @@ LC_INLINE void *stored_at(const lc_dtype t, const void *p, int64_t i)
 }
 
 /* ---- 16 bits and f32, vectors ---- */
+#define SUBNORMAL 0x20 /* a class of floats */
+
 LC_INLINE vf bf16_widen(vh h)
 {
     return (vf)(widen_halves(h) << 16);
@@ -60,11 +62,10 @@ LC_INLINE vu bf16_bits(vf x)
 
 LC_INLINE vh bf16_round(vf x)
 {
-#ifdef __AVX512BF16__ /* subnormal numbers become zero, as those that are multiplied */
-    return (vh)_mm512_cvtneps_pbh((__m512)x);
-#else
-    return low_halves((vi)(bf16_bits(x) >> 16));
+#ifdef __AVX512BF16__ /* an instruction that takes subnormal numbers for zero */
+    if (__builtin_expect(!_mm512_fpclass_ps_mask((__m512)x, SUBNORMAL), 1)) return (vh)_mm512_cvtneps_pbh((__m512)x);
 #endif
+    return low_halves((vi)(bf16_bits(x) >> 16));
 }
 
 #if defined(__F16C__) && VW == 16
@@ -155,6 +156,9 @@ LC_INLINE vf vanishing(const lc_dtype t)
 /* The nearest numbers of the type. */
 LC_INLINE vf vrounded(const lc_dtype t, vf x)
 {
+#ifdef __AVX512BF16__
+    if (t == LC_BF16) return bf16_widen(bf16_round(x));
+#endif
     return t == LC_F32 ? x : t == LC_BF16 ? (vf)(bf16_bits(x) & 0xffff0000) : f16_widen(f16_round(x));
 }
 
