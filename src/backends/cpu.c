@@ -63,13 +63,15 @@ static bool units_prefer_own(const lc_call *call)
 }
 
 /* The same for vectors that multiply pairs (measured on Zen 5, oneDNN 2.6.3). Winograd's algorithm is taken where it
- * needs less time than they do (isa/winograd.c). Other own convolutions copy patches, which pays in gradients of
- * weights that use each of them for many channels. */
+ * needs less time than they do (isa/winograd.c). Other own convolutions copy patches, which pays where each of them is
+ * used for many channels: in gradients of weights, and in those of inputs with a stride. */
 static bool vectors_prefer_own(const lc_call *call, const lc_kernel *own)
 {
-    bool gradient = call->op == &lc__op_conv_input_grad || call->op == &lc__op_conv_weight_grad;
-    if ((call->op != &lc__op_conv && !gradient) || !strncmp(own->name, "winograd", 8)) return true;
-    return call->op == &lc__op_conv_weight_grad && call->in[0].shape[1] >= 256;
+    if (!strncmp(own->name, "winograd", 8)) return true;
+    if (call->op == &lc__op_conv_weight_grad) return call->in[0].shape[1] >= (call->out[0].shape[2] > 1 ? 128 : 256);
+    if (call->op == &lc__op_conv_input_grad)
+        return call->ints[1] > 1 && call->in[1].shape[1] >= 256 && call->in[1].shape[2] > 1;
+    return call->op != &lc__op_conv;
 }
 
 static bool prefers_own(const void *set, const lc_call *call, const lc_kernel *own)

@@ -86,35 +86,60 @@ static inline int64_t next_run(walk *w, int64_t *from)
     return n;
 }
 
+#if defined(LC_ISA_PAIRS)
+LC_INLINE void copy_vector(const lc_dtype type, const void *from, int64_t at, packed *to)
+{
+    (void)type;
+    *(vh_any *)to = *(const vh_any *)((const packed *)from + at);
+}
+
+LC_INLINE void copy_run(const lc_dtype type, const void *from, int64_t at, int64_t n, packed *to)
+{
+    int64_t i = 0;
+    for (; i + VW <= n; i += VW) copy_vector(type, from, at + i, to + i);
+    for (; i < n; i++) to[i] = ((const packed *)from)[at + i];
+}
+#else
+LC_INLINE void copy_vector(const lc_dtype type, const void *from, int64_t at, packed *to)
+{
+    vstore(to, vget(type, from, at));
+}
+
+LC_INLINE void copy_run(const lc_dtype type, const void *from, int64_t at, int64_t n, packed *to)
+{
+    get_run_of(type, from, at, n, to);
+}
+#endif
+
 /* Copies a run of a few channels. There may be `room` numbers from `to` on, which are all written later: with room for
  * a vector it is copied as one. */
-LC_INLINE void get_short(const lc_dtype type, const part *p, int64_t from, int64_t n, float *to, int64_t room)
+LC_INLINE void copy_short(const lc_dtype type, const part *p, int64_t from, int64_t n, packed *to, int64_t room)
 {
     if (n < VW && room >= VW && from + VW <= p->numel)
-        vstore(to, vget(type, p->from.images, from));
+        copy_vector(type, p->from.images, from, to);
     else
-        get_run_of(type, p->from.images, from, n, to);
+        copy_run(type, p->from.images, from, n, to);
 }
 
 /* Rows are places. */
 LC_INLINE void copy_patches_of(const lc_dtype type, const product_job *j, int64_t k, int64_t depth, int64_t first,
-                               int64_t end, float *to)
+                               int64_t end, packed *to)
 {
     const part *p = j->context;
     place at = place_of(&p->from, first);
     for (int64_t m = first; m < end; m++, at = next_place(&p->from, at), to += j->row_step) {
         walk w = walk_patch(p, &at, k, depth);
-        float *next = to;
+        packed *next = to;
         for (int64_t from, n; (n = next_run(&w, &from)) > 0; next += n) {
             if (from < 0)
                 memset(next, 0, (size_t)n * sizeof *next);
             else
-                get_short(type, p, from, n, next, to + j->row_step - next);
+                copy_short(type, p, from, n, next, to + j->row_step - next);
         }
     }
 }
 
-static void copy_patches(const product_job *j, int64_t k, int64_t depth, int64_t first, int64_t end, float *to)
+static void copy_patches(const product_job *j, int64_t k, int64_t depth, int64_t first, int64_t end, packed *to)
 {
     STORED(j->x_type, copy_patches_of, j, k, depth, first, end, to);
 }
@@ -123,61 +148,65 @@ static void copy_patches(const product_job *j, int64_t k, int64_t depth, int64_t
 
 /* Puts neighbors into row k of the panels, from column n on. */
 LC_INLINE void put_columns(const lc_dtype type, const void *data, int64_t from, int64_t count, int64_t k, int64_t depth,
-                           int64_t n, float *to)
+                           int64_t n, packed *to)
 {
     for (int64_t run; count > 0; count -= run, n += run) {
-        float *row = to + (n / JOB_PANEL * depth + k) * JOB_PANEL + n % JOB_PANEL;
+        packed *row = to + (n / JOB_PANEL * depth + k) * JOB_PANEL + n % JOB_PANEL;
         run = smaller(count, JOB_PANEL - n % JOB_PANEL);
-        get_run_of(type, data, from, run, row);
+        copy_run(type, data, from, run, row);
         from += run;
     }
 }
 
 /* The same for a run of a patch, which may be outside. */
 LC_INLINE void put_run_of_patch(const lc_dtype type, const part *p, int64_t from, int64_t count, int64_t k,
-                                int64_t depth, int64_t n, float *to)
+                                int64_t depth, int64_t n, packed *to)
 {
-    float *row = to + (n / JOB_PANEL * depth + k) * JOB_PANEL + n % JOB_PANEL;
+    packed *row = to + (n / JOB_PANEL * depth + k) * JOB_PANEL + n % JOB_PANEL;
     int64_t rest = JOB_PANEL - n % JOB_PANEL;
     if (from < 0)
-        for (int64_t i = 0; i < count; i++)
-            to[((n + i) / JOB_PANEL * depth + k) * JOB_PANEL + (n + i) % JOB_PANEL] = 0.f;
+        for (int64_t i = 0; i < count; i++) to[((n + i) / JOB_PANEL * depth + k) * JOB_PANEL + (n + i) % JOB_PANEL] = 0;
     else if (count < VW && count <= rest) /* the next row of the panel is written later */
-        get_short(type, p, from, count, row, k + 1 < depth ? rest + JOB_PANEL : rest);
+        copy_short(type, p, from, count, row, k + 1 < depth ? rest + JOB_PANEL : rest);
     else
         put_columns(type, p->from.images, from, count, k, depth, n, to);
 }
 
 /* Row k of the panels has columns [0, n): zeros fill the last panel. */
-static inline void end_columns(int64_t k, int64_t depth, int64_t n, float *to)
+static inline void end_columns(int64_t k, int64_t depth, int64_t n, packed *to)
 {
-    float *row = to + (n / JOB_PANEL * depth + k) * JOB_PANEL;
-    for (int64_t i = n % JOB_PANEL; i && i < JOB_PANEL; i++) row[i] = 0.f;
+    packed *row = to + (n / JOB_PANEL * depth + k) * JOB_PANEL;
+    for (int64_t i = n % JOB_PANEL; i && i < JOB_PANEL; i++) row[i] = 0;
 }
 
 /* k runs over places, columns are numbers of their patches. */
 LC_INLINE void columns_of_patches(const lc_dtype type, const product_job *j, int64_t k0, int64_t depth, int64_t first,
-                                  int64_t end, float *to)
+                                  int64_t end, packed *to)
 {
     const part *p = j->context;
     place at = place_of(&p->from, k0);
+    /* The next row of places is fetched meanwhile. */
+    const int64_t row = p->from.step[1] * p->from.size[2] * p->from.pixel, line = 64 / (int64_t)stored_size(type);
     for (int64_t k = 0; k < depth; k++, at = next_place(&p->from, at)) {
         walk w = walk_patch(p, &at, first, end - first);
         int64_t n = 0;
-        for (int64_t from, count; (count = next_run(&w, &from)) > 0; n += count)
+        for (int64_t from, count; (count = next_run(&w, &from)) > 0; n += count) {
             put_run_of_patch(type, p, from, count, k, depth, n, to);
+            for (int64_t i = 0; i < count; i += line)
+                __builtin_prefetch(stored_at(type, p->from.images, from + row + i));
+        }
         end_columns(k, depth, n, to);
     }
 }
 
-static void pack_patches(const product_job *j, int64_t k, int64_t depth, int64_t first, int64_t end, float *to)
+static void pack_patches(const product_job *j, int64_t k, int64_t depth, int64_t first, int64_t end, packed *to)
 {
     STORED(j->y_type, columns_of_patches, j, k, depth, first, end, to);
 }
 
 /* k runs over taps and channels of dy, columns are channels of dx. */
 LC_INLINE void columns_of_weights(const lc_dtype type, const product_job *j, int64_t k0, int64_t depth, int64_t first,
-                                  int64_t end, float *to)
+                                  int64_t end, packed *to)
 {
     const part *p = j->context;
     const patches *f = &p->from;
@@ -188,7 +217,7 @@ LC_INLINE void columns_of_weights(const lc_dtype type, const product_job *j, int
     }
 }
 
-static void pack_weights(const product_job *j, int64_t k, int64_t depth, int64_t first, int64_t end, float *to)
+static void pack_weights(const product_job *j, int64_t k, int64_t depth, int64_t first, int64_t end, packed *to)
 {
     STORED(j->y_type, columns_of_weights, j, k, depth, first, end, to);
 }

@@ -53,9 +53,9 @@ LC_INLINE __mmask32 first_32(int64_t n)
     return n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (1u << n) - 1;
 }
 
-/* The numbers of a factor: bf16, floats that are numbers of bf16, floats that are rounded, or floats that become two
- * numbers of bf16, whose sum is nearly the float. */
-typedef enum source { BF16, EXACT, ROUNDED, SPLIT } source;
+/* The numbers of a factor: bf16, floats that are rounded, or floats that become two numbers of bf16, whose sum is
+ * nearly the float. */
+typedef enum source { BF16, ROUNDED, SPLIT } source;
 
 /* The upper part of floats (0), or the lower one (1). If the nearest number of bf16 is not finite, they are: of a
  * finite float, the largest number and a rest that is rounded toward zero, since the nearest could make the sum
@@ -81,7 +81,7 @@ LC_INLINE __m512i numbers(const source type, const int part, const void *from, i
         return _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(which, (const uint16_t *)from + at)),
                                  16);
     const vf x = (vf)_mm512_maskz_loadu_ps(which, (const float *)from + at);
-    return (__m512i)(type == EXACT ? x : type == SPLIT ? part_of(part, x) : vrounded(LC_BF16, x));
+    return (__m512i)(type == SPLIT ? part_of(part, x) : vrounded(LC_BF16, x));
 }
 
 LC_INLINE __m512i pairs(__m512i even, __m512i odd)

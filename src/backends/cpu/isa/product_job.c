@@ -38,6 +38,7 @@
 #define OWN_PANELS   4                  /* panels that a piece makes at a time */
 #define SHARED_BYTES ((int64_t)4 << 20) /* panels, or panels and strips */
 #define STRIPS_BYTES ((int64_t)1 << 20) /* only the strips */
+#define PACKED       16                 /* panels for many pieces, if functions of the job copy them */
 /* Multiplications of a piece: the total divided by PIECES, but at least PIECE_WORK. */
 #define PIECES 64
 /* Columns that a piece computes elsewhere before it rounds them: they stay in the first caches. */
@@ -216,13 +217,15 @@ static void piece(const void *context, int64_t begin, int64_t end, int thread)
 static void plan_pieces(product_job *j, int64_t row_work)
 {
     const lc__product *p = &j->p;
-    j->shared = p->m > (p->xk != 1 && p->n >= PIECES * 3 / 4 * PANEL ? STRIPS_ROWS : FEW_ROWS);
+    const int64_t many = j->pack_panels ? PACKED : PIECES * 3 / 4;
+    j->shared = p->m > (p->xk != 1 && p->n >= many * PANEL ? STRIPS_ROWS : FEW_ROWS);
     j->panels = parts(p->n, PANEL);
     int64_t work = larger(p->m * row_work / PIECES, PIECE_WORK), most = j->shared ? BLOCK_ROWS : p->m;
     j->row_block = smaller(whole(larger(parts(work, row_work), 4 * ROWS), ROWS), most);
     if (!j->shared || j->row_block > p->m) j->row_block = p->m;
     j->row_blocks = parts(p->m, j->row_block);
     j->column_block = whole(parts(work, j->row_block * p->k), PANEL);
+    if (j->pack_panels && !j->shared) j->column_block = larger(j->column_block, 2 * PANEL);
     if (j->column_block > p->n / 4 * 3) j->column_block = whole(p->n, PANEL);
     j->column_blocks = parts(p->n, j->column_block);
 }

@@ -24,8 +24,15 @@ typedef struct product_job product_job;
 #define JOB_PANEL (2 * VW)
 #endif
 
-/* Copies a part of a factor that is not a matrix, as product_panels.h does with matrices. */
-typedef void pack_fn(const product_job *j, int64_t k, int64_t depth, int64_t first, int64_t end, float *to);
+/* Numbers of a factor that is not a matrix: floats, or the numbers of bf16 that are multiplied in pairs. */
+#if defined(LC_ISA_PAIRS)
+typedef uint16_t packed;
+#else
+typedef float packed;
+#endif
+
+/* Copies a part of such a factor, as product_panels.h does with matrices. */
+typedef void pack_fn(const product_job *j, int64_t k, int64_t depth, int64_t first, int64_t end, packed *to);
 
 struct product_job {
     lc__product p;

@@ -11,8 +11,12 @@
 #define ROWS  JOB_ROWS
 #define PANEL JOB_PANEL
 
-#define SOME     256         /* of k, which functions of the job copy at a time, as floats */
-#define ROW_STEP (SOME + 16) /* an odd number of lines of the cache */
+#define SOME     256         /* of k, which functions of the job copy at a time */
+#define ROW_STEP (SOME + 32) /* an odd number of lines of the cache */
+
+/* Rows and panels that functions of the job copy at a time: they stay in the first-level cache. */
+#define PACKED_ROWS   64
+#define PACKED_PANELS 4
 
 /* The floats whose memory a column of a panel takes. */
 static inline int64_t column_floats(const product_job *j, int64_t depth)
@@ -59,8 +63,6 @@ static void make_tile(const factor *f, int part, int64_t width, int64_t depth, c
 {
     if (f->type == BF16)
         tile_of_type(BF16, 0, f, width, depth, to);
-    else if (f->type == EXACT)
-        tile_of_type(EXACT, 0, f, width, depth, to);
     else if (f->type == ROUNDED)
         tile_of_type(ROUNDED, 0, f, width, depth, to);
     else if (part)
@@ -89,7 +91,7 @@ static __attribute__((noinline)) void copy_x(const product_job *j, int64_t k0, i
                                              float *to)
 {
     const lc__product *p = &j->p;
-    float some[SIDE * ROW_STEP];
+    _Alignas(64) packed some[SIDE * ROW_STEP];
     for (int64_t m = m0; m < m1; m += SIDE, to += SIDE * column_floats(j, depth)) {
         const int64_t rows = smaller(SIDE, m1 - m);
         for (int64_t k = 0; k < depth; k += SOME) {
@@ -98,33 +100,58 @@ static __attribute__((noinline)) void copy_x(const product_job *j, int64_t k0, i
                         p->xk == 1 ? p->xm : p->xk, p->xk == 1, p->xk != 1};
             if (j->pack_rows) {
                 j->pack_rows(j, k0 + k, end - k, m, m + rows, some);
-                f = (factor){EXACT, some, 0, j->row_step, true, false};
+                f = (factor){BF16, some, 0, j->row_step, true, false};
             }
             make_tiles(j, &f, f.rows ? 1 : f.step, rows, k, end, depth, to);
         }
     }
 }
 
-/* The panels of columns [n0, n1). */
-static __attribute__((noinline)) void panels_of(const product_job *j, int64_t k0, int64_t depth, int64_t n0, int64_t n1,
-                                                float *to)
+/* Numbers [k, end) of the panel of columns [n, n1), or of the first. */
+static void part_of_panel(const product_job *j, const factor *f, int64_t k_step, int64_t depth, int64_t k, int64_t end,
+                          int64_t width, float *to)
+{
+    factor some = *f;
+    for (int64_t i = 0; i < width; i += SIDE, some.at += SIDE * (f->rows ? f->step : 1))
+        make_tiles(j, &some, k_step, smaller(SIDE, width - i), k, end, depth, to + i * column_floats(j, depth));
+}
+
+/* The panels of columns [n0, n1) of a matrix. */
+static void panels_of_matrix(const product_job *j, int64_t k0, int64_t depth, int64_t n0, int64_t n1, float *to)
 {
     const lc__product *p = &j->p;
-    float some[SOME * PANEL];
     for (int64_t n = n0; n < n1; n += PANEL, to += PANEL * column_floats(j, depth)) {
-        const int64_t width = smaller(PANEL, n1 - n);
-        for (int64_t k = 0; k < depth; k += SOME) {
-            const int64_t end = smaller(k + SOME, depth);
-            if (j->pack_panels) j->pack_panels(j, k0 + k, end - k, n, n + width, some);
-            for (int64_t i = 0; i < width; i += SIDE) {
-                factor f = {source_of(j, j->y_type),    j->y,       (n + i) * p->yn + (k0 + k) * p->yk,
-                            p->yn == 1 ? p->yk : p->yn, p->yn != 1, p->yn != 1};
-                if (j->pack_panels) f = (factor){EXACT, some, i, PANEL, false, false};
-                make_tiles(j, &f, f.rows ? 1 : f.step, smaller(SIDE, width - i), k, end, depth,
-                           to + i * column_floats(j, depth));
+        factor f = {source_of(j, j->y_type),    j->y,       n * p->yn + k0 * p->yk,
+                    p->yn == 1 ? p->yk : p->yn, p->yn != 1, p->yn != 1};
+        part_of_panel(j, &f, p->yk, depth, 0, depth, smaller(PANEL, n1 - n), to);
+    }
+}
+
+/* The same of what a function of the job copies: some rows of some panels at a time. */
+static void panels_of_packed(const product_job *j, int64_t k0, int64_t depth, int64_t n0, int64_t n1, float *to)
+{
+    _Alignas(64) packed some[PACKED_ROWS * PACKED_PANELS * PANEL];
+    for (int64_t first = n0; first < n1; first += PACKED_PANELS * PANEL) {
+        const int64_t last = smaller(first + PACKED_PANELS * PANEL, n1);
+        for (int64_t k = 0; k < depth; k += PACKED_ROWS) {
+            const int64_t end = smaller(k + PACKED_ROWS, depth);
+            j->pack_panels(j, k0 + k, end - k, first, last, some);
+            for (int64_t n = first; n < last; n += PANEL) {
+                factor f = {BF16, some, (n - first) * (end - k), PANEL, false, false};
+                part_of_panel(j, &f, PANEL, depth, k, end, smaller(PANEL, last - n),
+                              to + (n - n0) * column_floats(j, depth));
             }
         }
     }
+}
+
+static __attribute__((noinline)) void panels_of(const product_job *j, int64_t k0, int64_t depth, int64_t n0, int64_t n1,
+                                                float *to)
+{
+    if (j->pack_panels)
+        panels_of_packed(j, k0, depth, n0, n1, to);
+    else
+        panels_of_matrix(j, k0, depth, n0, n1, to);
 }
 
 /* Sums of ROWS rows over this block of k, in the order of k: of a copy, whose numbers are all of bf16. `add`: to those
