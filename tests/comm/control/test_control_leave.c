@@ -101,8 +101,18 @@ TEST(ranks_leave_together)
 }
 
 /* A rank computes while the others wait for it in a call, makes that call and ends before the others can report that
- * they have finished it. */
-enum { COMPUTES_MS = 4000, LATER_MS = 600 };
+ * they have finished it. It computes for longer than ranks may wait for each other (lc__calls_judge); on a busy machine
+ * heartbeats are late. */
+enum { LATER_MS = 600 };
+
+static double silent_for(void)
+{
+    return patience(1.5);
+}
+static double computes_for(void)
+{
+    return 2 * silent_for() + 3;
+}
 
 static uint64_t nothing_moved(void *self)
 {
@@ -120,11 +130,11 @@ static lc_status compute_and_end(run *r, lc__control *c, int rank)
 {
     static const lc_comm_ops ops = {LC_COMM_OPS_INIT("test"), .start = begin,  .poll = done_later,
                                     .split = no_split,        .free = release, .moved = nothing_moved};
-    double until = lc__seconds() + 1e-3 * (rank == 2 ? COMPUTES_MS : COMPUTES_MS + LATER_MS);
+    double until = lc__seconds() + computes_for() + (rank == 2 ? 0 : 1e-3 * LATER_MS);
     lc_comm *comm = NULL;
     LC_TRY(lc_comm_new(&ops, &until, rank, r->size, &comm));
     lc__control_watch(c, comm);
-    if (rank == 2) nap(1e-3 * COMPUTES_MS);
+    if (rank == 2) nap(computes_for());
     lc_status s = lc_comm_barrier(comm, NULL);
     char why[LC__END_TEXT] = "";
     if (s >= 0 && lc__control_ended(c, why, sizeof why)) s = lc_fail(LC_ERR_PEER, "%s", why);
@@ -135,7 +145,7 @@ static lc_status compute_and_end(run *r, lc__control *c, int rank)
 
 TEST(a_rank_that_ends_after_a_long_computation_is_no_deadlock)
 {
-    run *r = run_new(3, compute_and_end, (lc__control_times){.heartbeat = 0.05, .silence = 0.5});
+    run *r = run_new(3, compute_and_end, (lc__control_times){.heartbeat = 0.05, .silence = silent_for()});
     lc__coordinator *c = run_start(r);
     for (int i = 0; i < 3; i++) {
         run_reap(r, i);
