@@ -183,7 +183,10 @@ static lc_status hang_in_turn(run *r, lc__control *c, int rank)
 {
     char mine[8] = "", all[8 * RANKS];
     if (rank == 0) return lc__control_all_gather(c, mine, all, sizeof mine);
-    if (rank == 1) await(&r->go, 1);
+    while (rank == 1 && !atomic_load(&r->go)) {
+        lc__control_progress(c, rank, NULL);
+        nap(0.01);
+    }
     lc__control_progress(c, rank, NULL);
     for (;;) pause();
 }
