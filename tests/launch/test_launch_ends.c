@@ -91,6 +91,27 @@ TEST(a_supervisor_that_is_late_says_how_a_rank_ended)
     CHECK_CONTAINS(strstr(r.err, "error: rank 1"), "killed by signal 9");
 }
 
+/* The coordinator, the launcher's second thread, ends the run when all ranks are gone. */
+TEST(a_coordinator_that_is_late_says_where_a_rank_ended)
+{
+    run r;
+    start(&r, "%s launch -np 2 %s --act meet", lightc, program);
+    wait_for(&r, "out", "rank 0 has met 2\n");
+    pid_t rank = pid_of(&r, 1), coordinator = thread_of(r.pid, 1);
+    bool held = hold_thread(coordinator);
+    CHECK(!kill(rank, SIGKILL));
+    if (held) {
+        CHECK(all_gone(&r, 2, (int)(1000 * patience(10))));
+        pause_ms(1500);
+        CHECK(ptrace(PTRACE_DETACH, coordinator, NULL, NULL) == 0);
+    }
+    CHECK_EQ(finish(&r), 137);
+    check_clean(&r, 2);
+    if (!held) SKIP("processes cannot be traced");
+    CHECK_CONTAINS(r.err, "error: rank 1 (host ");
+    CHECK_CONTAINS(r.err, ", step 7, the middle: killed by signal 9");
+}
+
 TEST(ranks_are_notified_of_a_loss)
 {
     run r;
@@ -396,6 +417,29 @@ TEST(a_failure_is_reported_once)
     CHECK_EQ(launch(&r, "%s launch -np 3 %s --act mistake --on 1", lightc, next_to("last_calls_program")), 1);
     CHECK_CONTAINS(r.err, "): lr is -1, must be at least 0\n");
     CHECK(!strstr(r.err, "the last calls"));
+}
+
+/* The coordinator may be late, as on a busy machine: ranks that fail wait for it, before they have met and after. */
+TEST(a_failure_is_reported_once_by_a_late_launcher)
+{
+    static const char *const programs[] = {LAUNCHED, "last_calls_program"};
+    for (int k = 0; k < 2; k++)
+        for (int on = -1; on < 1; on++) {
+            run r;
+            char go[400];
+            start(&r, "%s launch -np 2 %s --act go --on %d", lightc, next_to(programs[k]), on);
+            for (int i = 0; i < 2; i++) pid_of(&r, i);
+            CHECK(!kill(r.pid, SIGSTOP));
+            snprintf(go, sizeof go, "%s/go", r.dir);
+            FILE *f = fopen(go, "w");
+            CHECK(f && fclose(f) == 0);
+            pause_ms(2500);
+            CHECK(!kill(r.pid, SIGCONT));
+            CHECK_EQ(finish(&r), 1);
+            CHECK_CONTAINS(r.err, ": the disk of a rank is gone\n");
+            if (count(r.err, "error: ") != 1) TEST_FAIL("%s on %d: %s", programs[k], on, r.err);
+            check_clean(&r, 2);
+        }
 }
 
 /* If rank 0 coordinates, it reports what has ended the run, and exits only after the others are notified. */

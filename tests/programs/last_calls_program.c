@@ -3,10 +3,11 @@
  * ends as --act says, or makes another call than the others, which wait for it:
  *
  * last_calls_program [options of the trainer] --act
- * kill|stop|hang|idle|differ|fail|mistake|leave|end|forget|child|orphan --on RANK --dir DIR (fail: -1 is all ranks;
- * idle: it makes no call at all; leave: it exits with 0; end: the same, without lc_comm_free; forget: all do the same,
- * the others later; roots, receives: ranks wait for each other; call, compute: no failure, for --seconds; child: its
- * child does what only a rank should, and it continues; orphan: it is killed, and its child lives on for a minute)
+ * kill|stop|hang|idle|differ|fail|go|mistake|leave|end|forget|child|orphan --on RANK --dir DIR (fail: -1 is all
+ * ranks; go: the same, when DIR/go exists; idle: it makes no call at all; leave: it exits with 0; end: the same,
+ * without lc_comm_free; forget: all do the same, the others later; roots, receives: ranks wait for each other; call,
+ * compute: no failure, for --seconds; child: its child does what only a rank should, and it continues; orphan: it is
+ * killed, and its child lives on for a minute)
  *
  * Creates DIR/rank-N when rank N has reached that point. */
 #include <lightc/comm.h>
@@ -61,6 +62,14 @@ static bool is(const settings *s, const char *act)
 static void nap(double seconds)
 {
     usleep((useconds_t)(seconds * 1e6));
+}
+
+/* Waits for the file DIR/go. */
+static void await_go(const settings *s)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/go", s->dir);
+    while (access(path, F_OK) != 0) nap(0.01);
 }
 
 static lc_status call_often(const settings *s, lc_comm *world)
@@ -124,7 +133,9 @@ static lc_status talk(const settings *s, lc_comm *world)
     if (is(s, "call")) return call_often(s, world);
     if (is(s, "compute")) return compute(s, world);
     if (is(s, "roots") || is(s, "receives")) return wait_for_each_other(s, world);
-    if (is(s, "fail") && (s->on < 0 || rank == s->on)) return lc_fail(LC_ERR_IO, "the disk of a rank is gone");
+    if (is(s, "go")) await_go(s);
+    if ((is(s, "fail") || is(s, "go")) && (s->on < 0 || rank == s->on))
+        return lc_fail(LC_ERR_IO, "the disk of a rank is gone");
     if (is(s, "mistake") && rank == s->on) return lc_fail(LC_ERR_ARGUMENT, "lr is -1, must be at least 0");
     if (is(s, "child")) {
         if (rank == s->on) LC_TRY(have_a_child(world));

@@ -2,15 +2,15 @@
 /* The ranks that test_launch*.c start. Each writes DIR/rank-N with its process and what it found out about itself, and
  * does WHAT: rank_program --dir DIR [--act WHAT] [--on RANK] [options of the trainer].
  *
- * WHAT: end; exit (with status 3); kill (itself); hang; print (60 lines, then status 1); term (waits for SIGTERM, then
- * exits with 0); once (dies in its first life); meet (waits for the others, then until the run ends); late (never
- * meets); absent (ends, and the others meet); await (ends when rank --on has written its file); tardy (fails when the
- * others have ended, and the supervisor knows); train (four epochs; a rank with --on dies in its first life in the
- * third); slow (the same, forever); stuck (the same, but a step lasts a minute); after (slow, and rank --on sends
- * itself SIGTERM when its training has ended); usr1 (the same as train, but it sends itself SIGUSR1); given (slow, over
- * a communicator of MPI that it passes to the trainer); hold (trains a large model, and writes the memory it took to
- * DIR/memory-N). rank_program silent ...: it does not parse options, but asks for one
- * restart in the struct, and dies in its first life. */
+ * WHAT: end; exit (with status 3); kill (itself); hang; print (60 lines, then status 1); term (waits for SIGTERM,
+ * then exits with 0); once (dies in its first life); meet (waits for the others, then until the run ends); late
+ * (never meets); go (fails when DIR/go exists); absent (ends, and the others meet); await (ends when rank --on has
+ * written its file); tardy (fails when the others have ended, and the supervisor knows); train (four epochs; a rank
+ * with --on dies in its first life in the third); slow (the same, forever); stuck (the same, but a step lasts a
+ * minute); after (slow, and rank --on sends itself SIGTERM when its training has ended); usr1 (the same as train,
+ * but it sends itself SIGUSR1); given (slow, over a communicator of MPI that it passes to the trainer); hold (trains
+ * a large model, and writes the memory it took to DIR/memory-N). rank_program silent ...: it does not parse options,
+ * but asks for one restart in the struct, and dies in its first life. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -425,9 +425,10 @@ int main(int argc, char **argv)
     if (!strcmp(s.act, "tardy")) return await_ends(&s), 3;
     if (!strcmp(s.act, "dawdle")) dawdle(&s);
     if (!strcmp(s.act, "meet") || !strcmp(s.act, "absent") || !strcmp(s.act, "dawdle") ||
-        ((!strcmp(s.act, "late") || !strcmp(s.act, "fail")) && !act))
+        ((!strcmp(s.act, "late") || !strcmp(s.act, "fail") || !strcmp(s.act, "go")) && !act))
         return meet();
-    if (!strcmp(s.act, "fail")) LC_MAIN_TRY(lc_fail(LC_ERR_IO, "the disk of a rank is gone"));
+    if (!strcmp(s.act, "go")) dawdle(&s);
+    if (!strcmp(s.act, "fail") || !strcmp(s.act, "go")) LC_MAIN_TRY(lc_fail(LC_ERR_IO, "the disk of a rank is gone"));
     if (!strcmp(s.act, "hang") || !strcmp(s.act, "late"))
         for (;;) pause();
     if (!act) { /* others wait, and will be ended */

@@ -128,13 +128,37 @@ __attribute__((unused)) static void wait_for(const run *r, const char *file, con
     TEST_FAIL("\"%s\" is not in %s", part, file);
 }
 
-/* Stops the first thread of the command, and no other, as if it were late; false: processes cannot be traced. */
-__attribute__((unused)) static bool hold(run *r)
+/* Stops a thread of another process, and no other, as if it were late; false: processes cannot be traced. */
+__attribute__((unused)) static bool hold_thread(pid_t thread)
 {
-    if (ptrace(PTRACE_SEIZE, r->pid, NULL, NULL) != 0) return false;
-    CHECK(ptrace(PTRACE_INTERRUPT, r->pid, NULL, NULL) == 0);
-    CHECK(waitpid(r->pid, &r->status, 0) == r->pid && WIFSTOPPED(r->status));
+    int status;
+    if (ptrace(PTRACE_SEIZE, thread, NULL, NULL) != 0) return false;
+    CHECK(ptrace(PTRACE_INTERRUPT, thread, NULL, NULL) == 0);
+    CHECK(waitpid(thread, &status, __WALL) == thread && WIFSTOPPED(status));
     return true;
+}
+
+/* The first thread of the command. */
+__attribute__((unused)) static bool hold(const run *r)
+{
+    return hold_thread(r->pid);
+}
+
+/* The nth thread that a process has started. */
+__attribute__((unused)) static pid_t thread_of(pid_t pid, int n)
+{
+    char path[64];
+    pid_t found = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *d = opendir(path);
+    CHECK(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        pid_t id = (pid_t)atoi(e->d_name);
+        if (id && id != pid && --n == 0) found = id; /* in the order of their starts */
+    }
+    closedir(d);
+    CHECK(found);
+    return found;
 }
 
 __attribute__((unused)) static void detach(const run *r)

@@ -36,13 +36,13 @@ static void say(const lc__control *c, const char *text)
     if (c->options.say) c->options.say(c->options.ctx, text);
 }
 
-static lc_status connect_to(lc__control *c, double until)
+static lc_status connect_to(lc__control *c, double until, double answered)
 {
     const lc__control_args *o = &c->options;
     char who[32];
     int fd;
     snprintf(who, sizeof who, "rank %d", o->rank);
-    LC_TRY(lc__control_reach(o, who, until, &fd));
+    LC_TRY(lc__control_reach(o, who, until, answered, &fd));
     lc__wire_init(&c->wire, fd, LC__UNPROVEN_BYTES);
     lc__socket_local(fd, c->local, sizeof c->local);
     if (!lc__proof_reveals() || lc__socket_is_loopback(c->local)) return LC_OK;
@@ -113,7 +113,7 @@ static void close_in_child(void *self)
     c->over = c->alone = true;
 }
 
-static lc_status begin(lc__control *c, const lc__control_args *o, double until)
+static lc_status begin(lc__control *c, const lc__control_args *o, double until, double answered)
 {
     c->options = *o;
     c->options.times = lc__control_default_times(&o->times);
@@ -125,7 +125,7 @@ static lc_status begin(lc__control *c, const lc__control_args *o, double until)
     snprintf(c->coordinator, sizeof c->coordinator, "the coordinator of the run");
     c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (c->wake < 0) return lc_fail(LC_ERR_IO, "cannot make an event descriptor: %s", strerror(errno));
-    LC_TRY(connect_to(c, until));
+    LC_TRY(connect_to(c, until, answered));
     c->heard = c->beat = lc__seconds();
     LC_TRY(lc__thread_start(&c->thread, lc__control_serve, c, "the control channel"));
     c->started = true;
@@ -172,7 +172,7 @@ lc_status lc__control_open(const lc__control_args *o, lc__control **out)
     for (int tries = 1;; tries++) {
         lc__control *c = control_new();
         if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory: a rank's control channel");
-        lc_status s = begin(c, o, until);
+        lc_status s = begin(c, o, until, until);
         pthread_mutex_lock(&c->lock);
         if (s >= 0) s = await_all(c, until + LC__SECONDS(LC__LATE_START_MS));
         bool again = s < 0 && was_leaving(c, tries) && lc__seconds() + LC__RETRY < until;
@@ -354,13 +354,14 @@ void lc__control_fail_and_wait(lc__control *c, const char *why)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Connects to the coordinator for one message; NULL: it cannot be reached. */
+/* Connects to the coordinator for one message; NULL: it cannot be reached. One that is there may be late, one that is
+ * gone does not come back. */
 static lc__control *come(const lc__control_args *o)
 {
-    double until = lc__seconds() + LC__SECONDS(LC__ENDED_MS);
+    double now = lc__seconds(), until = now + LC__SECONDS(LC__ENDED_MS);
     lc__control *c = control_new();
     if (!c) return NULL;
-    lc_status s = begin(c, o, until);
+    lc_status s = begin(c, o, now + LC__SECONDS(LC__REACHED_MS), until);
     pthread_mutex_lock(&c->lock);
     while (s >= 0 && !c->welcome && !c->over && lc__seconds() < until) await(c, until);
     bool welcome = c->welcome;

@@ -32,9 +32,11 @@ bool lc__control_answer(const lc__control_args *o, lc__proof_role role, int coun
 enum { LC__SENDER_TEXT = LC__HOST_TEXT * 4 + 48 };
 void lc__control_sender(const uint8_t hello[LC__HELLO_BYTES], char text[LC__SENDER_TEXT]);
 
-/* Connects to the coordinator, which may start later than its clients, and waits until it has sent the first message
- * (or closed). Until then `say` gets messages in which `who` ("rank 3") waits. */
-lc_status lc__control_reach(const lc__control_args *o, const char *who, double until, int *fd) LC_MUST_USE;
+/* Connects to the coordinator, which may start later than its clients (it has `until`), and waits until it has sent the
+ * first message, or closed (it has until `answered`). Until then `say` gets messages in which `who` ("rank 3") waits.
+ */
+lc_status lc__control_reach(const lc__control_args *o, const char *who, double until, double answered,
+                            int *fd) LC_MUST_USE;
 void lc__control_nap(double seconds);
 /* Puts the defaults in place of zeros; NULL: all defaults. */
 lc__control_times lc__control_default_times(const lc__control_times *times);

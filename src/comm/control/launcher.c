@@ -66,7 +66,7 @@ static void introduce(lc__watch *w, const lc__control_args *o, int count, double
 static lc_status try_to_open(lc__watch *w, const lc__control_args *o, const char *who, int count, double until)
 {
     int fd;
-    LC_TRY(lc__control_reach(o, who, until, &fd));
+    LC_TRY(lc__control_reach(o, who, until, until, &fd));
     lc__wire_init(&w->wire, fd, LC__UNPROVEN_BYTES);
     lc__socket_local(fd, w->local, sizeof w->local);
     if (lc__proof_reveals() && !lc__socket_is_loopback(w->local))

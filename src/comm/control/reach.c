@@ -40,7 +40,7 @@ static lc_status await_word(const lc__control_args *o, const char *who, int fd, 
     return lc_fail(LC_ERR_IO, "%s:%d accepted the connection but did not answer", o->address, o->port);
 }
 
-lc_status lc__control_reach(const lc__control_args *o, const char *who, double until, int *out)
+lc_status lc__control_reach(const lc__control_args *o, const char *who, double until, double answered, int *out)
 {
     double start = lc__control_default_times(&o->times).start, word = lc__seconds() + LC__SECONDS(LC__FIRST_WORD_MS);
     double pause = LC__RETRY / 50;
@@ -51,7 +51,7 @@ lc_status lc__control_reach(const lc__control_args *o, const char *who, double u
         lc__control_nap(pause); /* short at first: it is usually there within milliseconds */
         pause = pause * 2 < LC__RETRY ? pause * 2 : LC__RETRY;
     }
-    if (s >= 0) s = await_word(o, who, fd, until, &word);
+    if (s >= 0) s = await_word(o, who, fd, answered, &word);
     *out = fd;
     if (s >= 0) return LC_OK;
     if (fd >= 0) close(fd);

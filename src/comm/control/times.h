@@ -22,18 +22,20 @@ enum {
     LC__LOSS_MS = LC__OBITUARY_MS + LC__ANSWER_MS, /* in total, from a loss until the run has ended */
 
     /* A rank waits: */
-    LC__EXPLAINED_MS = 1000,  /* for the reason, when another rank is missing */
-    LC__ENDED_MS = 1000,      /* for the end, after a complaint; and to reach a coordinator for that */
+    LC__EXPLAINED_MS = 1000, /* for the reason, when another rank is missing */
+    LC__ENDED_MS = 10000,    /* for the end, after a complaint: the coordinator ends every such run, but late if it was
+                                stopped, or if its processors are busy. Less if it counts as silent before */
+    LC__REACHED_MS = 1000, /* for a coordinator to be there, for a complaint of a rank that has left or never joined */
     LC__LATE_START_MS = 5000, /* for the coordinator to end a start that took too long */
     LC__PRINTED_MS = 1000,    /* to print the end, before its process exits */
 
     /* A supervisor waits: */
-    LC__LOOK_MS = 20,      /* between two looks at its processes */
-    LC__VERDICT_MS = 600,  /* for the reason why the run has ended, after the end of its processes */
-    LC__DECIDED_MS = 1000, /* to learn whether the run has failed at all, if they exited with status 0 */
-    LC__NOTIFIED_MS = 500, /* for the remaining ranks to be notified, before their grace period begins */
-    LC__INSIST_MS = 1000,  /* for ranks to end at a second signal, before it is passed on again */
-    LC__STOPPED_MS = 1000, /* beyond the allowed silence, for the coordinator to end the run of a stopped rank */
+    LC__LOOK_MS = 20,       /* between two looks at its processes */
+    LC__VERDICT_MS = 600,   /* for the reason why the run has ended, after the end of its processes */
+    LC__DECIDED_MS = 10000, /* the same, if a rank is gone or has failed: the coordinator ends every such run */
+    LC__NOTIFIED_MS = 500,  /* for the remaining ranks to be notified, before their grace period begins */
+    LC__INSIST_MS = 1000,   /* for ranks to end at a second signal, before it is passed on again */
+    LC__STOPPED_MS = 1000,  /* beyond the allowed silence, for the coordinator to end the run of a stopped rank */
 
     /* Both ends of a connection wait: */
     LC__GOODBYE_MS = 1000, /* for the other end to close it */

@@ -74,14 +74,15 @@ static bool has_joined(const supervisor *s, const child *c)
     return s->coordinator && lc__coordinator_has_met(s->coordinator, c->place.rank);
 }
 
-/* The coordinator takes a moment to decide about the rank that ended last; about one that had said goodbye it reports
- * nothing. */
+/* The coordinator takes a moment to decide about the rank that ended last, and longer if its processors are busy; about
+ * one that had said goodbye it reports nothing. */
 static void await_verdict(const supervisor *s)
 {
     int silent;
     for (double until = lc__seconds() + LC__SECONDS(LC__VERDICT_MS);
          lc__seconds() < until && !lc__coordinator_ended(s->coordinator, &silent);)
         nanosleep(&(struct timespec){.tv_nsec = LC__LOOK_MS * 1000000}, NULL);
+    (void)lc__coordinator_failed(s->coordinator); /* waits if it has yet to decide */
 }
 
 /* The coordinator saw only that the rank was gone; its parent, mpirun or this process, knows how it ended. If this
