@@ -48,31 +48,40 @@ static double start_among(int strangers, int descriptors)
     return took;
 }
 
+/* A busy machine may delay a start once: strangers, who are given 5 s, would delay each. */
+enum { STARTS = 5, TOO_LONG = 4, LATE = 9 };
+
 TEST(silent_strangers_do_not_delay_a_start)
 {
     static const int crowds[] = {64, MOST};
     double alone = start_among(0, 0);
     for (size_t k = 0; k < sizeof crowds / sizeof *crowds; k++) {
         double took = start_among(crowds[k], 0);
+        for (int i = 1; i < STARTS && took >= alone + 1; i++) took = fmin(took, start_among(crowds[k], 0));
         printf("%d strangers: %.3f s, none: %.3f s\n", crowds[k], took, alone);
         CHECK(took < alone + patience(1));
-        CHECK(took < 4); /* strangers are given 5 s */
+        CHECK(took < TOO_LONG);
     }
 }
 
-/* There are fewer descriptors than strangers. In a process of its own, since a lowered limit cannot be raised again. */
+/* There are fewer descriptors than strangers. Each start in a process of its own, since a lowered limit cannot be
+ * raised again. */
 TEST(silent_strangers_leave_descriptors)
 {
-    int status;
-    fflush(stdout);
-    pid_t pid = fork();
-    if (!pid) {
-        double took = start_among(MOST, 80);
-        printf("%d strangers, 80 descriptors: %.3f s\n", MOST, took);
+    int status = 1;
+    for (int i = 0; i < STARTS && status; i++) {
         fflush(stdout);
-        _exit(took < 4);
+        pid_t pid = fork();
+        if (!pid) {
+            double took = start_among(MOST, 80);
+            printf("%d strangers, 80 descriptors: %.3f s\n", MOST, took);
+            fflush(stdout);
+            _exit(took < TOO_LONG ? 0 : LATE);
+        }
+        CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+        CHECK(!status || WEXITSTATUS(status) == LATE);
     }
-    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    CHECK_EQ(status, 0);
 }
 
 /* ---- which connection is closed ---- */
