@@ -159,6 +159,28 @@ TEST(stopped_ranks_are_not_waited_for)
     }
 }
 
+/* The coordinator, which knows where the rank was stopped, is late: it is held from 4.5 s to 7.6 s, which is less than
+ * the other rank waits for it. */
+TEST(a_late_coordinator_says_which_rank_is_stopped)
+{
+    run r;
+    start(&r, "%s launch -np 2 --silence_timeout 6 %s --act meet", lightc, program);
+    wait_for(&r, "out", "rank 0 has met 2\n");
+    pid_t coordinator = thread_of(r.pid, 1);
+    CHECK(!kill(pid_of(&r, 1), SIGSTOP));
+    pause_ms(4500);
+    bool held = hold_thread(coordinator);
+    if (held) {
+        pause_ms(3100);
+        CHECK(ptrace(PTRACE_DETACH, coordinator, NULL, NULL) == 0);
+    }
+    CHECK(finish(&r) != 0);
+    check_clean(&r, 2);
+    if (!held) SKIP("processes cannot be traced");
+    CHECK_CONTAINS(r.err, "error: rank 1 (host ");
+    CHECK_CONTAINS(r.err, ", step 7, the middle: no heartbeat");
+}
+
 /* Even after the goodbye, when the others have ended and only it is still working. */
 TEST(a_rank_that_is_stopped_when_it_has_left_is_ended)
 {

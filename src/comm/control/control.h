@@ -66,6 +66,8 @@ bool lc__coordinator_lost(lc__coordinator *c, int rank);
 unsigned lc__coordinator_terms(lc__coordinator *c);
 /* Whether the rank has joined. */
 bool lc__coordinator_has_met(lc__coordinator *c, int rank);
+/* Whether it has joined and not left, so that its silence ends the run. */
+bool lc__coordinator_watches(lc__coordinator *c, int rank);
 /* Called on rank 0 when it hosts the coordinator, to print why the run ended. Runs on a thread of the coordinator
  * before ranks are notified (they wait only a moment if it takes long); rank 0, whose process may exit then, is
  * notified last. `message` is why, `calls` are the last calls of each rank, a text of some lines; "" if none is known.

@@ -446,6 +446,14 @@ bool lc__coordinator_has_met(lc__coordinator *c, int rank)
     return has;
 }
 
+bool lc__coordinator_watches(lc__coordinator *c, int rank)
+{
+    pthread_mutex_lock(&c->lock);
+    bool watches = rank >= 0 && rank < c->size && c->members[rank].state == LC__HERE;
+    pthread_mutex_unlock(&c->lock);
+    return watches;
+}
+
 void lc__coordinator_stop(lc__coordinator *c)
 {
     if (!c) return;

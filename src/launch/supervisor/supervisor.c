@@ -307,8 +307,8 @@ static void check_for_end(supervisor *s)
     if (s->deadline <= 0) s->deadline = lc__seconds() + s->times.grace + LC__SECONDS(LC__NOTIFIED_MS);
 }
 
-/* If a stopped rank should send something, the coordinator notices first. A stopped rank that has said goodbye, or a
- * stopped mpirun, would be waited for forever. */
+/* If a stopped rank should send something, the coordinator notices, perhaps late. A stopped rank that has said goodbye,
+ * or a stopped mpirun, would be waited for forever. */
 static void check_for_stopped(supervisor *s)
 {
     double patience = s->times.silence * (s->plan->hosts ? 2 : 1) +
@@ -316,7 +316,8 @@ static void check_for_stopped(supervisor *s)
     for (int i = 0; i < s->n; i++) {
         child *c = &s->children[i];
         bool late = c->pid && c->stopped_at > 0 && lc__seconds() - c->stopped_at > patience;
-        if (!late || s->run_ended || s->culprit >= 0) continue;
+        bool watched = s->coordinator && !s->plan->hosts && lc__coordinator_watches(s->coordinator, c->place.rank);
+        if (!late || watched || s->run_ended || s->culprit >= 0) continue;
         s->culprit = i;
         s->stopped_for = lc__seconds() - c->stopped_at;
         c->ended_here = s->killed = true;
