@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batch normalization over channels-last activations, seen as a matrix [M, C] (wide.h): one pass for the statistics,
  * one for the result. Sums are taken of differences from a pivot near the mean, so that they do not cancel. With
- * pooling, and its backward: batch_norm_pool.c. */
+ * pooling, and its backward: batch_norm_pool.h. */
 #include "backends/cpu/isa/batch_norm.h"
 
 #include "backends/cpu/isa/lists.h"

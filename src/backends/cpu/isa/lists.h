@@ -30,6 +30,7 @@
     X(fused)                                                                                                           \
     X(gelu)                                                                                                            \
     X(batch_norm_pool)                                                                                                 \
+    X(batch_norm_pool_backward)                                                                                        \
     X(batch_norm)                                                                                                      \
     X(row_norm)
 
@@ -38,6 +39,7 @@
     X(fused_f64)                                                                                                       \
     X(gelu)                                                                                                            \
     X(batch_norm_pool)                                                                                                 \
+    X(batch_norm_pool_backward)                                                                                        \
     X(batch_norm)                                                                                                      \
     X(batch_norm_f64)                                                                                                  \
     X(pool)                                                                                                            \
