@@ -38,7 +38,7 @@ static bool has_plain(const lc_call *call)
 /* The kernels of a set, but for one operator only those calls that `lacking.has` names. */
 static const lc__isa *limited_set(const lc__isa *complete)
 {
-    enum { LISTS = 40, ENTRIES = 160 };
+    enum { LISTS = 64, ENTRIES = 160 };
     static lc__kernel_entry entries[LISTS][ENTRIES];
     static const lc__kernel_entry *lists[LISTS + 1];
     static lc_kernel limited;

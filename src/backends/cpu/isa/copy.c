@@ -10,7 +10,8 @@
 #include "ops/ops.h"
 #include "tensor/tensor_impl.h"
 
-#define BLOCK 32 /* elements in each direction */
+#define BLOCK 32    /* elements in each direction, at most */
+#define RUN   16384 /* elements that are copied as they are */
 
 typedef struct dim {
     int64_t size, in, out; /* strides */
@@ -22,9 +23,9 @@ typedef struct plan {
     char *to;
     int n; /* outer dimensions */
     dim outer[LC_MAX_DIMS];
-    dim row;    /* dense in the result */
-    dim column; /* dense in the source; size 1 if that is the row */
-    int64_t outer_count, row_blocks, column_blocks;
+    dim row;                                             /* dense in the result */
+    dim column;                                          /* dense in the source; size 1 if that is the row */
+    int64_t outer_count, run, row_blocks, column_blocks; /* run: rows of a block */
 } plan;
 
 static bool make_plan(const lc_view *x, const lc_view *y, plan *p)
@@ -65,19 +66,21 @@ static bool make_plan(const lc_view *x, const lc_view *y, plan *p)
             p->outer[p->n++] = dims[i];
         if (i != dense) p->outer_count *= dims[i].size;
     }
-    int64_t run = dense >= 0 ? BLOCK : 16384;
-    p->row_blocks = (p->row.size + run - 1) / run;
+    const int64_t most = dense >= 0 ? BLOCK : RUN;
+    p->row_blocks = (p->row.size + most - 1) / most;
+    p->run = p->row_blocks ? (p->row.size + p->row_blocks - 1) / p->row_blocks : 1;
     p->column_blocks = (p->column.size + BLOCK - 1) / BLOCK;
     return true;
 }
 
+/* ---- blocks ---- */
 #define STRIDED_COPY(type)                                                                                             \
-    static void copy_##type(const plan *p, const char *from, char *to, int64_t rows, int64_t columns)                  \
+    static void copy_##type(const plan *p, const type *from, type *to, int64_t rows, int64_t columns)                  \
     {                                                                                                                  \
         const int64_t in = p->row.in, out = p->row.out, column_in = p->column.in, column_out = p->column.out;          \
         for (int64_t c = 0; c < columns; c++) {                                                                        \
-            const type *restrict x = (const type *)from + c * column_in;                                               \
-            type *restrict y = (type *)to + c * column_out;                                                            \
+            const type *restrict x = from + c * column_in;                                                             \
+            type *restrict y = to + c * column_out;                                                                    \
             for (int64_t r = 0; r < rows; r++) y[r * out] = x[r * in];                                                 \
         }                                                                                                              \
     }
@@ -86,38 +89,95 @@ STRIDED_COPY(uint16_t)
 STRIDED_COPY(uint32_t)
 STRIDED_COPY(uint64_t)
 
+/* Squares of elements, as many as a vector of 16 bytes has, whose rows become columns. */
+typedef uint16_t v8h __attribute__((vector_size(16)));
+typedef uint32_t v4w __attribute__((vector_size(16)));
+typedef uint64_t v2d __attribute__((vector_size(16)));
+typedef uint16_t v8h_any __attribute__((vector_size(16), aligned(2), may_alias));
+typedef uint32_t v4w_any __attribute__((vector_size(16), aligned(4), may_alias));
+
+#define LOW_PAIR(type, a, b)  __builtin_shufflevector((type)(a), (type)(b), 0, 2)
+#define HIGH_PAIR(type, a, b) __builtin_shufflevector((type)(a), (type)(b), 1, 3)
+
+LC_INLINE void turn_uint32_t(const uint32_t *from, int64_t in, uint32_t *to, int64_t out)
+{
+    v4w a[4], b[4];
+    for (int i = 0; i < 4; i++) a[i] = *(const v4w_any *)(from + i * in);
+    for (int i = 0; i < 4; i += 2) {
+        b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 4, 1, 5);
+        b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 2, 6, 3, 7);
+    }
+    for (int i = 0; i < 2; i++) {
+        *(v4w_any *)(to + 2 * i * out) = (v4w)LOW_PAIR(v2d, b[i], b[i + 2]);
+        *(v4w_any *)(to + (2 * i + 1) * out) = (v4w)HIGH_PAIR(v2d, b[i], b[i + 2]);
+    }
+}
+
+LC_INLINE void turn_uint16_t(const uint16_t *from, int64_t in, uint16_t *to, int64_t out)
+{
+    v8h a[8], b[8];
+    v4w c[8];
+    for (int i = 0; i < 8; i++) a[i] = *(const v8h_any *)(from + i * in);
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 8, 1, 9, 2, 10, 3, 11);
+        b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        for (int k = 0; k < 2; k++) {
+            const v4w x = (v4w)b[i + k], y = (v4w)b[i + 2 + k];
+            c[i + 2 * k] = __builtin_shufflevector(x, y, 0, 4, 1, 5);
+            c[i + 2 * k + 1] = __builtin_shufflevector(x, y, 2, 6, 3, 7);
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        *(v8h_any *)(to + 2 * i * out) = (v8h)LOW_PAIR(v2d, c[i], c[i + 4]);
+        *(v8h_any *)(to + (2 * i + 1) * out) = (v8h)HIGH_PAIR(v2d, c[i], c[i + 4]);
+    }
+}
+
+/* The last squares of a block overlap those before. */
+#define TURNED_COPY(type)                                                                                              \
+    static void copy_turned_##type(const plan *p, const type *from, type *to, int64_t rows, int64_t columns)           \
+    {                                                                                                                  \
+        const int64_t side = 16 / (int64_t)sizeof(type), in = p->row.in, out = p->column.out;                          \
+        if (p->column.in != 1 || p->row.out != 1 || rows < side || columns < side) {                                   \
+            copy_##type(p, from, to, rows, columns);                                                                   \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (int64_t k = 0; k < rows; k += side) {                                                                     \
+            const int64_t r = k + side > rows ? rows - side : k;                                                       \
+            for (int64_t q = 0; q < columns; q += side) {                                                              \
+                const int64_t c = q + side > columns ? columns - side : q;                                             \
+                turn_##type(from + r * in + c, in, to + c * out + r, out);                                             \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+TURNED_COPY(uint16_t)
+TURNED_COPY(uint32_t)
+
 static void copy_block(const plan *p, int64_t in, int64_t out, int64_t rows, int64_t columns)
 {
-    const char *from = p->from + in * (int64_t)p->size;
-    char *to = p->to + out * (int64_t)p->size;
-    if (p->row.in == 1 && p->row.out == 1 && columns == 1) {
+    const void *from = p->from + in * (int64_t)p->size;
+    void *to = p->to + out * (int64_t)p->size;
+    if (p->row.in == 1 && p->row.out == 1 && columns == 1)
         memcpy(to, from, (size_t)rows * p->size);
-        return;
-    }
-    switch (p->size) {
-    case 1:
+    else if (p->size == 1)
         copy_uint8_t(p, from, to, rows, columns);
-        break;
-    case 2:
-        copy_uint16_t(p, from, to, rows, columns);
-        break;
-    case 4:
-        copy_uint32_t(p, from, to, rows, columns);
-        break;
-    default:
+    else if (p->size == 2)
+        copy_turned_uint16_t(p, from, to, rows, columns);
+    else if (p->size == 4)
+        copy_turned_uint32_t(p, from, to, rows, columns);
+    else
         copy_uint64_t(p, from, to, rows, columns);
-        break;
-    }
 }
 
 static void copy_blocks(const void *context, int64_t begin, int64_t end, int thread)
 {
     const plan *p = context;
     (void)thread;
-    const int64_t run = p->column.size > 1 ? BLOCK : 16384;
     for (int64_t k = begin; k < end; k++) {
         int64_t rest = k, in = 0, out = 0;
-        int64_t row = rest % p->row_blocks * run;
+        int64_t row = rest % p->row_blocks * p->run;
         rest /= p->row_blocks;
         int64_t column = rest % p->column_blocks * BLOCK;
         rest /= p->column_blocks;
@@ -126,7 +186,7 @@ static void copy_blocks(const void *context, int64_t begin, int64_t end, int thr
             out += rest % p->outer[d].size * p->outer[d].out;
             rest /= p->outer[d].size;
         }
-        int64_t rows = p->row.size - row < run ? p->row.size - row : run;
+        int64_t rows = p->row.size - row < p->run ? p->row.size - row : p->run;
         int64_t columns = p->column.size - column < BLOCK ? p->column.size - column : BLOCK;
         copy_block(p, in + row * p->row.in + column * p->column.in, out + row * p->row.out + column * p->column.out,
                    rows, columns);
@@ -140,7 +200,7 @@ static void copy_view(int threads, const lc_view *x, const lc_view *y)
     if (!make_plan(x, y, &p) || !numel(y)) return;
     p.from = x->data;
     p.to = y->data;
-    int64_t bytes = (int64_t)p.size * (p.column.size > 1 ? BLOCK * BLOCK : p.row.size < 16384 ? p.row.size : 16384);
+    int64_t bytes = (int64_t)p.size * (p.column.size > 1 ? BLOCK * BLOCK : p.row.size < RUN ? p.row.size : RUN);
     lc__parallel_for(threads, p.outer_count * p.row_blocks * p.column_blocks, lc__block_size(bytes, 1), copy_blocks,
                      &p);
 }
