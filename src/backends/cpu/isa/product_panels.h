@@ -82,6 +82,9 @@ LC_INLINE void turn_4x4(const lc_dtype type, const void *from, int64_t at, int64
 }
 
 #define AHEAD 8 /* rows that are prefetched */
+/* Neighbors in a column that are copied before those of others. A processor that goes from column to column fetches the
+ * ones that follow, too, which another thread may have changed, or be about to. */
+#define TURNED 64
 
 /* Several whole panels of a factor whose rows are dense, row by row: rows may be as far apart as pages. */
 LC_INLINE void copy_panels(const lc_dtype type, const lc__product *p, const void *y, int64_t k0, int64_t depth,
@@ -116,9 +119,10 @@ LC_INLINE void make_panel(const lc_dtype type, const lc__product *p, const void 
         return;
     }
     int64_t turned = width / 8 * 8, k = 0;
-    for (; k + 8 <= depth; k += 8) {
+    for (int64_t end; (end = smaller(k + TURNED, depth / 8 * 8)) > k; k = end) {
         for (int64_t n = 0; n < turned; n += 8)
-            turn_8x8(type, y, from + n * p->yn + k, p->yn, to + k * PANEL + n, PANEL);
+            for (int64_t i = k; i < end; i += 8)
+                turn_8x8(type, y, from + n * p->yn + i, p->yn, to + i * PANEL + n, PANEL);
     }
     for (; k < depth; k++) {
         for (int64_t n = 0; n < turned; n++) to[k * PANEL + n] = get(type, y, from + n * p->yn + k);
