@@ -7,33 +7,10 @@
  *
  * Under a causal mask nothing is computed for keys that a vector of queries (in the products with keys and values) or a
  * group of rows (in those with scores) cannot see. Threads take whole heads. */
+#include "backends/cpu/isa/attention.h"
 #include "backends/cpu/isa/gemm.h"
 #include "backends/cpu/isa/lists.h"
-#include "backends/cpu/isa/stored.h"
-#include "backends/cpu/isa/util.h"
-#include "backends/cpu/isa/vmath.h"
-#include "backends/cpu/parallel.h"
 #include "ops/ops.h"
-
-#define QUERIES 64 /* per block */
-#define GROUP   16 /* the granularity at which the diagonal is cut; a multiple of every vector's width */
-#define CHUNK   64 /* keys whose exponentials are summed before they are added to the rest */
-
-typedef struct job {
-    const lc_view *q, *k, *v, *mask, *y, *dy, *lse, *dq, *dk, *dv;
-    int n_outer; /* dimensions before the last two */
-    int64_t heads, s, sk, d, dv_size;
-    bool causal;
-    float scale;
-    float *scratch;
-    int64_t scratch_step; /* floats per thread */
-} job;
-
-/* Some queries of a head, and the keys that any of them sees: all of them see the first `common`; of the others, which
- * start at the block's own diagonal, query r sees key `common` + i if r >= i. */
-typedef struct block {
-    int64_t head, first, rows, seen, common;
-} block;
 
 /* The rows of a head. Those of 16 bits are computed in a copy: `floats` has `rows` of them from row `first` on. */
 typedef struct matrix {
@@ -52,16 +29,6 @@ static bool copied(const lc_view *v)
 static int64_t last_size(const lc_view *v)
 {
     return v->shape[v->ndim - 1];
-}
-
-static void *start_of(const job *j, const lc_view *v, int64_t head)
-{
-    int64_t at = 0;
-    for (int d = j->n_outer - 1; d >= 0; d--) {
-        at += head % j->q->shape[d] * v->stride[d];
-        head /= j->q->shape[d];
-    }
-    return stored_at(v->dtype, v->data, at);
 }
 
 /* Takes memory for a copy of `rows` rows, if there is one, from *scratch. */
@@ -104,20 +71,6 @@ static void write_rows(const matrix *m, int64_t first, int64_t rows)
 static int64_t copy_size(const lc_view *v, int64_t rows)
 {
     return copied(v) ? rows * last_size(v) : 0;
-}
-
-static block block_at(const job *j, int64_t head, int64_t first)
-{
-    block b = {.head = head, .first = first, .rows = j->s - first < QUERIES ? j->s - first : QUERIES};
-    b.seen = j->causal && first + b.rows < j->sk ? first + b.rows : j->sk;
-    b.common = j->causal && first < j->sk ? first : b.seen;
-    return b;
-}
-
-/* The block's rows, rounded up to whole groups: the queries that are computed at once. */
-static int lanes_of(const block *b)
-{
-    return (int)((b->rows + GROUP - 1) / GROUP * GROUP);
 }
 
 typedef float quad __attribute__((vector_size(16)));
@@ -204,38 +157,6 @@ static void sum_over_queries(const block *b, const float *w, const float *rows, 
     }
 }
 
-/* ---- masks ---- */
-/* Distance from dimension `from_end` (1: last) of the mask to its next element; 0 if it is broadcast. */
-static int64_t mask_stride(const lc_view *m, int from_end)
-{
-    int d = m->ndim - from_end;
-    return d >= 0 && m->shape[d] != 1 ? m->stride[d] : 0;
-}
-
-LC_INLINE void add_mask(const lc_dtype t, const void *mask, int64_t at, int64_t step, int64_t rows, float *scores)
-{
-    for (int64_t r = 0; r < rows; r++) scores[r] += get(t, mask, at + r * step);
-}
-
-static void apply_mask(const job *j, const block *b, float *scores)
-{
-    const lc_view *m = j->mask;
-    const int64_t next_query = mask_stride(m, 2), next_key = mask_stride(m, 1);
-    int64_t at = b->first * next_query, head = b->head;
-    for (int d = j->n_outer - 1; d >= 0; d--) {
-        at += head % j->q->shape[d] * mask_stride(m, j->n_outer + 2 - d);
-        head /= j->q->shape[d];
-    }
-    for (int64_t key = 0; key < b->seen; key++, at += next_key, scores += QUERIES) {
-        if (is_stored(m->dtype)) {
-            STORED(m->dtype, add_mask, m->data, at, next_query, b->rows, scores);
-        } else {
-            const uint8_t *see = (const uint8_t *)m->data + at;
-            for (int64_t r = 0; r < b->rows; r++) scores[r] = see[r * next_query] ? scores[r] : -INFINITY;
-        }
-    }
-}
-
 /* Scores of all keys that the block sees, masked except for the diagonal. `queries`: transposed and scaled. */
 static void score(const job *j, const block *b, const float *k, int64_t step, const float *queries, float *scores)
 {
@@ -244,33 +165,6 @@ static void score(const job *j, const block *b, const float *k, int64_t step, co
 }
 
 /* ---- forward ---- */
-/* Returns the number of keys that some query of a vector sees; among the last ones, keys that a query does not see get
- * the score -infinity. */
-static int64_t hide(const block *b, int lane, float *scores)
-{
-    int64_t end = b->common + (lane / GROUP + 1) * GROUP;
-    if (b->common == b->seen || end > b->seen) end = b->seen;
-    for (int64_t key = b->common + lane + 1; key < end; key++) {
-        for (int r = lane; r < lane + VW && r < key - b->common; r++) scores[key * QUERIES + r] = -INFINITY;
-    }
-    return end;
-}
-
-/* Unsigned, so that the bits of unused numbers may wrap. */
-typedef uint32_t bits __attribute__((vector_size(VW * 4)));
-
-/* exp(x) for x up to 88; 0 where it would be less than the smallest normal number. */
-LC_INLINE vf weight(vf x)
-{
-    const vf t = x * 1.44269504f + VM_ROUND, k = t - VM_ROUND, r = (x - k * VM_LN2_HI) - k * VM_LN2_LO;
-    vf p = r * 0.001392625083f + 0.008363232884f;
-    p = p * r + 0.04166655421f;
-    p = p * r + 0.1666657667f;
-    p = p * r + 0.5f;
-    const vf y = 1.f + (r + r * r * p);
-    return vselect(x < -87.f, vzero(), (vf)((bits)y + ((bits)t << 23)));
-}
-
 /* Scores become exp(score - max of the query), 0 where a query does not see the key; sums[r] their sum, lse[r] the
  * logarithm of the sum of exp(score). A query that sees nothing has weights and sum 0. */
 static void softmax(const block *b, float *scores, float *sums, float *lse)
@@ -333,33 +227,11 @@ static void forward_heads(const void *context, int64_t begin, int64_t end, int t
     for (int64_t h = begin; h < end; h++) forward_head(j, h, j->scratch + thread * j->scratch_step);
 }
 
-static job job_of(const lc_call *call, int q)
-{
-    job j = {.q = &call->in[q], .k = &call->in[q + 1], .v = &call->in[q + 2]};
-    int n = j.q->ndim;
-    if (given(&call->in[q + 3])) j.mask = &call->in[q + 3];
-    j.n_outer = n - 2;
-    j.heads = extent(j.q, 0, n - 2);
-    j.s = j.q->shape[n - 2];
-    j.sk = j.k->shape[n - 2];
-    j.d = j.q->shape[n - 1];
-    j.dv_size = j.v->shape[n - 1];
-    j.causal = call->ints[0] != 0;
-    j.scale = (float)(call->ints[1] && call->floats ? call->floats[0] : 1 / sqrt((double)j.d));
-    j.scratch = call->scratch;
-    return j;
-}
-
 static bool all_stored(const lc_view *v, int n)
 {
     for (int i = 0; i < n; i++)
         if (!is_stored(v[i].dtype)) return false;
     return true;
-}
-
-static bool mask_known(const lc_view *m)
-{
-    return !given(m) || is_stored(m->dtype) || m->dtype == LC_BOOL || m->dtype == LC_U8;
 }
 
 static bool forward_supports(const lc_call *call)
@@ -405,36 +277,18 @@ static const lc_kernel forward_kernel = {
 };
 
 /* ---- backward ---- */
-/* Turns scores, and the gradients of weights in `ds`, into weights and the gradients of scores.
- *
- * lse is rounded, and large scores leave it few digits after the point, so weights are divided by their own sum. A
- * weight's gradient counts by its distance from the weighted mean of all. That mean is computed from these very numbers
- * (not as the product of y and its gradient), so that it is exactly the gradient of a weight that is almost 1. */
-static void softmax_backward(const block *b, const float *lse, float scale, float *scores, float *ds)
+/* Turns scores, and the gradients of weights in `ds`, into weights and the gradients of scores. */
+static void softmax_backward(const block *b, const float *shifts, float scale, float *scores, float *ds)
 {
     const int lanes = lanes_of(b);
     for (int lane = 0; lane < lanes; lane += VW) {
         const int64_t end = hide(b, lane, scores);
-        const vf shift = vload(lse + lane);
-        vf sum = vzero(), dot = vzero();
         float *p = scores + lane, *g = ds + lane;
-        for (int64_t key = 0; key < end;) {
-            const int64_t stop = key + CHUNK < end ? key + CHUNK : end;
-            vf part = vzero(), part_dot = vzero();
-            for (; key < stop; key++) {
-                const vf w = weight(vload(p + key * QUERIES) - shift);
-                vstore(p + key * QUERIES, w);
-                part += w;
-                part_dot += vselect(w == 0, vzero(), w * vload(g + key * QUERIES));
-            }
-            sum += part;
-            dot += part_dot;
-        }
-        const vf share = vselect(sum == 0, vzero(), 1.f / sum), mean = dot * share;
+        const totals t = weigh(end, vload(shifts + lane), p, g);
         for (int64_t key = 0; key < end; key++) {
-            const vf w = vload(p + key * QUERIES) * share, x = vload(g + key * QUERIES);
+            const vf w = vload(p + key * QUERIES) * t.share, x = vload(g + key * QUERIES);
             vstore(p + key * QUERIES, w);
-            vstore(g + key * QUERIES, vselect(w == 0, vzero(), w * (x - mean) * scale));
+            vstore(g + key * QUERIES, vselect(w == 0, vzero(), w * (x - t.mean) * scale));
         }
         for (int64_t key = end; key < b->seen; key++) {
             vstore(p + key * QUERIES, vzero());
@@ -458,16 +312,13 @@ static void backward_head(const job *j, int64_t head, float *scratch)
     for (int64_t first = 0; first < j->s; first += QUERIES) {
         const block b = block_at(j, head, first);
         const float *q = read_rows(&mq, first, b.rows), *dy = read_rows(&mdy, first, b.rows);
-        float logs[QUERIES];
+        float shifts[QUERIES];
         transpose(q, mq.step, b.rows, j->d, j->scale, queries);
         transpose(dy, mdy.step, b.rows, j->dv_size, 1, gradients);
-        for (int64_t r = 0; r < QUERIES; r++) {
-            const float l = r < b.rows ? lse[(first + r) * ls] : -INFINITY;
-            logs[r] = l == -INFINITY ? INFINITY : l; /* it sees nothing: weights of 0 */
-        }
+        shifts_of(&b, lse + first * ls, ls, shifts);
         score(j, &b, k, mk.step, queries, scores);
         product_with_keys(&b, v, mv.step, j->dv_size, gradients, ds);
-        softmax_backward(&b, logs, j->scale, scores, ds);
+        softmax_backward(&b, shifts, j->scale, scores, ds);
         sum_over_keys(&b, ds, k, mk.step, j->d, rows_to_write(&mdq, first), mdq.step);
         write_rows(&mdq, first, b.rows);
         sum_over_queries(&b, ds, q, mq.step, j->d, dk, mdk.step);

@@ -141,7 +141,7 @@ static void make_tile(const conv *c, int64_t step, int64_t n, char *to)
     if (c->mirrored)
         tile_of_columns(BF16, 0, c->weights, at, row, width, depth, false, to, 64);
     else
-        tile_of_rows(BF16, 0, c->weights, at, row, width, depth, true, to);
+        tile_of_rows(BF16, 0, c->weights, at, row, width, depth, true, to, 64);
 }
 
 static void make_tiles(const void *context, int64_t begin, int64_t end, int thread)

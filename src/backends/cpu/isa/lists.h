@@ -10,9 +10,9 @@
 #define LC_ISA_STRING        LC_ISA_STRING__(LC_ISA)
 
 /* X(name): file name.c exports lc__name_kernels. The files of LC_ISA_LISTS_PAIRS are compiled for the sets that
- * multiply numbers of bf16 in pairs, too, or only for amx (conv_units*). Those of LC_ISA_LISTS_ROUNDS, most of whose
- * time rounding to bf16 may take, are compiled for avx512_bf16, too, which has an instruction for it, and amx has their
- * kernels. Kernels of both come before those of avx512. */
+ * multiply numbers of bf16 in pairs, too, or only for one of them (conv_units*, attention_pairs). Those of
+ * LC_ISA_LISTS_ROUNDS, most of whose time rounding to bf16 may take, are compiled for avx512_bf16, too, which has an
+ * instruction for it, and amx has their kernels. Kernels of both come before those of avx512. */
 #if defined(LC_ISA_AMX)
 #define LC_ISA_LISTS_PAIRS(X)                                                                                          \
     X(conv_units)                                                                                                      \
@@ -23,7 +23,8 @@
 #define LC_ISA_LISTS_PAIRS(X)                                                                                          \
     X(product)                                                                                                         \
     X(winograd)                                                                                                        \
-    X(conv_low)
+    X(conv_low)                                                                                                        \
+    X(attention_pairs)
 #endif
 
 #define LC_ISA_LISTS_ROUNDS(X)                                                                                         \

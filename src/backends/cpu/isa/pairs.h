@@ -90,9 +90,9 @@ LC_INLINE __m512i pairs(__m512i even, __m512i odd)
 }
 
 /* Row i of a tile: numbers k to k + 31 of row i of a matrix whose rows are dense. `turned`: as columns of the second
- * factor. */
+ * factor. to_step: the distance of rows of the tile, in bytes. */
 LC_INLINE void tile_of_rows(const source type, const int part, const void *from, int64_t at, int64_t step, int64_t rows,
-                            int64_t depth, const bool turned, char *to)
+                            int64_t depth, const bool turned, char *to, int64_t to_step)
 {
     const __mmask32 k = first_32(depth);
     const __m512i low_words = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29,
@@ -110,7 +110,7 @@ LC_INLINE void tile_of_rows(const source type, const int part, const void *from,
     }
     if (turned) turn_pairs(r);
 #pragma GCC unroll 16
-    for (int i = 0; i < SIDE; i++) _mm512_store_si512(to + i * 64, r[i]);
+    for (int i = 0; i < SIDE; i++) _mm512_store_si512(to + i * to_step, r[i]);
 }
 
 /* Row i of a tile: numbers 2 i and 2 i + 1 of k of 16 columns of a matrix whose columns are neighbors. `turned`: as

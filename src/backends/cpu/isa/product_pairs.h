@@ -50,9 +50,9 @@ typedef struct factor {
 LC_INLINE void tile_of_type(const source type, const int part, const factor *f, int64_t width, int64_t depth, char *to)
 {
     if (f->rows && f->turned)
-        tile_of_rows(type, part, f->data, f->at, f->step, width, depth, true, to);
+        tile_of_rows(type, part, f->data, f->at, f->step, width, depth, true, to, 64);
     else if (f->rows)
-        tile_of_rows(type, part, f->data, f->at, f->step, width, depth, false, to);
+        tile_of_rows(type, part, f->data, f->at, f->step, width, depth, false, to, 64);
     else if (f->turned)
         tile_of_columns(type, part, f->data, f->at, f->step, width, depth, true, to, 64);
     else
