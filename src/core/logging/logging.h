@@ -23,7 +23,7 @@ typedef struct lc__logged {
     char *base;        /* the name it passed */
     lc_hook hook;
     int loader; /* LC__NO_LOADER: no suffix */
-    int source; /* the loader whose batch it was logged for */
+    int source; /* the loader whose batch it was logged for; LC__ALL_LOADERS: the hook has no batch */
     lc_log_args args;
     bool on_step, on_epoch, logger;
     bool active;         /* logged since the last reset */

@@ -299,6 +299,7 @@ typedef struct request {
     const lc_log_args *args;
     loggable what;
     int loader; /* for the name; LC__NO_LOADER: no suffix */
+    int source; /* the loader of the batch; LC__ALL_LOADERS: the hook has none */
     bool on_step, on_epoch, batch_hook;
 } request;
 
@@ -313,6 +314,7 @@ static request request_of(lc_trainer *t, const char *name, loggable what, const 
                  .batch_hook = t->batch != NULL};
     bool suffix = evaluates && t->input->eval.n > 1 && q.batch_hook && args->add_dataloader_idx;
     q.loader = suffix ? t->dataloader_idx : LC__NO_LOADER;
+    q.source = q.batch_hook ? t->dataloader_idx : LC__ALL_LOADERS;
     q.on_step = args->on_step != LC_AUTO ? args->on_step == LC_ON : rule == LC__LOG_STEP && !what.metric;
     q.on_epoch = args->on_epoch != LC_AUTO ? args->on_epoch == LC_ON : rule != LC__LOG_STEP || what.metric;
     return q;
@@ -338,7 +340,7 @@ static lc_status add_entry(lc_trainer *t, const request *q, lc__logged **e)
     *e = lc__results_add(q->r, q->name, t->hook, q->loader, q->args, q->on_step, q->on_epoch);
     if (!*e) return LC_ERR_MEMORY;
     (*e)->given = q->name;
-    (*e)->source = t->dataloader_idx;
+    (*e)->source = q->source;
     (*e)->of_metric = q->what.metric != NULL;
     return LC_OK;
 }
@@ -346,8 +348,7 @@ static lc_status add_entry(lc_trainer *t, const request *q, lc__logged **e)
 /* Whether the call agrees with earlier ones of the same name. */
 static lc_status check_entry(lc_trainer *t, const request *q, const lc__logged *e)
 {
-    if (q->r == &t->logging->eval_results && q->batch_hook && e->active && e->source != t->dataloader_idx &&
-        q->loader < 0)
+    if (q->r == &t->logging->eval_results && q->batch_hook && e->active && e->source != q->source && q->loader < 0)
         return refuse(t, q->name, q->args->site,
                       "without the suffix .add_dataloader_idx gives, a name belongs to one loader, but this one was "
                       "logged for another");
@@ -413,7 +414,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     bool waits = false;
     LC_TRY(weigh(t, &q, e, &note.weight));
     e->active = true;
-    e->source = t->dataloader_idx;
+    e->source = q.source;
     if (what.metric)
         LC_TRY(lc__logged_metric(r, e, what.metric));
     else if (what.tensor)

@@ -39,6 +39,13 @@ int lc__row_insert(lc_metric_value *row, int n, const char *name, double value)
     return n + 1;
 }
 
+/* A name without a suffix belongs to the loader that logged it. */
+static bool is_of_loader(const lc__logged *e, int loader)
+{
+    if (loader == LC__ALL_LOADERS || e->loader == loader) return true;
+    return e->loader == LC__NO_LOADER && (e->source == loader || e->source == LC__ALL_LOADERS);
+}
+
 /* Puts the values into the row. */
 static lc_status collect(lc_trainer *t, lc__results *r, lc__values which, int loader, int *out)
 {
@@ -46,9 +53,8 @@ static lc_status collect(lc_trainer *t, lc__results *r, lc__values which, int lo
     LC_TRY(lc__grow(&t->logging->row, &t->logging->cap_row, 0, r->n, "a row of values"));
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
-        bool of_loader = loader == LC__ALL_LOADERS || e->loader == loader || e->loader == LC__NO_LOADER;
         bool wanted = which == LC__EPOCH_VALUES ? e->on_epoch : e->on_step;
-        if (!e->active || !e->logger || !of_loader || !wanted) continue;
+        if (!e->active || !e->logger || !is_of_loader(e, loader) || !wanted) continue;
         LC_TRY(lc__arrivals_settle(t));
         if (which == LC__EPOCH_VALUES ? e->weight == 0 : !e->has_step) continue;
         n = which == LC__EPOCH_VALUES ? lc__row_insert(t->logging->row, n, e->epoch_name, lc__logged_epoch_value(e))

@@ -124,6 +124,75 @@ TEST(rows_of_every_hook)
     CHECK_EQ(wrong, 0);
 }
 
+/* A name without the suffix of a loader belongs to the one that logs it: neither the rows of another loader's steps nor
+ * its results have it. Values of hooks around the loaders belong to all. As recorded from Lightning 2.6.5. */
+static lc_status log_for_a_loader(lc_module *self, const lc_batch *b, int64_t i, int d)
+{
+    (void)b, (void)i;
+    double n = ++((counting *)self)->n;
+    lc_log_value(self, "both", n, .on_step = true, .on_epoch = true);
+    lc_log_value(self, d ? "own1" : "own0", n, .add_dataloader_idx = false, .on_step = true, .on_epoch = true);
+    return LC_OK;
+}
+
+static lc_status log_the_beginning(lc_module *self)
+{
+    lc_log_value(self, "begin", 7);
+    return LC_OK;
+}
+
+static lc_status log_the_end(lc_module *self)
+{
+    lc_log_value(self, "end", 8);
+    return LC_OK;
+}
+
+static void check_results(const lc_trainer *t, int loader, const char *wanted)
+{
+    char text[256] = "";
+    lc_metrics r = lc_trainer_results(t, loader);
+    for (int i = 0; i < r.n; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s=%.6g ", r.values[i].name, r.values[i].value);
+    CHECK_STR(text, wanted);
+}
+
+TEST(a_name_of_one_loader)
+{
+    for (int test = 0; test < 2; test++) {
+        counting m = {.n = 0};
+        char dir[256];
+        lc_trainer *t;
+        memory_logger rows = {.n = 0};
+        lc_logger logger = {&memory_ops, &rows};
+        lc_module_ops ops = {LC_MODULE_OPS_INIT("counting"),         .validation_step = log_for_a_loader,
+                             .test_step = log_for_a_loader,          .on_validation_epoch_start = log_the_beginning,
+                             .on_validation_epoch_end = log_the_end, .on_test_epoch_start = log_the_beginning,
+                             .on_test_epoch_end = log_the_end,       .val_dataloader = world_val_dataloader,
+                             .test_dataloader = world_val_dataloader};
+        CHECK(world_dir(dir, sizeof dir));
+        world_init(&m.w, &ops, 2, 2);
+        m.w.n_val2 = 2;
+        lc_trainer_options o = world_options(dir);
+        o.loggers = &logger;
+        o.n_loggers = 1;
+        CHECK_OK(lc_trainer_new(&o, &t));
+        if (test)
+            CHECK_OK(lc_trainer_test(t, &m.w.base));
+        else
+            CHECK_OK(lc_trainer_validate(t, &m.w.base));
+        CHECK_STR(rows.text,
+                  "step=0 both_step/dataloader_idx_0=1 own0_step=1|step=1 both_step/dataloader_idx_0=2 own0_step=2|"
+                  "step=0 both_step/dataloader_idx_1=3 own1_step=3|step=1 both_step/dataloader_idx_1=4 own1_step=4|"
+                  "step=0 epoch=0 begin=7 both_epoch/dataloader_idx_0=1.5 both_epoch/dataloader_idx_1=3.5 end=8 "
+                  "own0_epoch=1.5 own1_epoch=3.5|");
+        check_results(t, 0, "begin=7 both_epoch/dataloader_idx_0=1.5 end=8 own0_epoch=1.5 ");
+        check_results(t, 1, "begin=7 both_epoch/dataloader_idx_1=3.5 end=8 own1_epoch=3.5 ");
+        lc_trainer_free(t);
+        world_release(&m.w);
+        world_remove(dir);
+    }
+}
+
 /* ---- choices: written by a program as false, true or not at all; in checkpoints 2, 1 and 0 ---- */
 
 static lc_tensor *log_choices(lc_module *self, const lc_batch *batch, int64_t i)
