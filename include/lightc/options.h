@@ -52,7 +52,7 @@ typedef enum lc_option_kind {
     LC_OPTION_FLOAT,    /* double; "none" is LC_NOT_GIVEN */
     LC_OPTION_BOOL,     /* bool */
     LC_OPTION_CHOICE,   /* lc_choice: true, false, auto */
-    LC_OPTION_TEXT,     /* const char *; lives as long as the options' storage */
+    LC_OPTION_TEXT,     /* const char *; "none" is NULL; lives as long as the options' storage */
     LC_OPTION_DURATION, /* lc_duration */
     LC_OPTION_INT32,    /* int */
     LC_OPTION_FLOAT32,  /* float */
