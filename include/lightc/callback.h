@@ -93,8 +93,8 @@ typedef struct lc_callback_ops {
     void (*free)(void *self);
 
     /* Visits the tensors of the callback's state (averages, masks): calls `fn` for each, with a unique name, and passes
-     * errors on. A checkpoint keeps their values; when one is read, `fn` fills them, after load_state. Needs save_state
-     * and load_state. */
+     * errors on. A checkpoint keeps their values (rank 0's, as those of save_state); when one is read, `fn` fills them,
+     * after load_state. Needs save_state and load_state. */
     lc_status (*visit_tensors)(void *self, lc_trainer *t, lc_callback_tensor_fn *fn, void *ctx);
     /* The tensor that a checkpoint's model holds in place of this parameter or buffer (its average); NULL: itself. At
      * most one callback of a run should have this slot; the first answer counts. When such a checkpoint is read the

@@ -51,6 +51,9 @@ static lc_status walk_callback_tensor(void *ctx, const char *name, lc_tensor *te
 {
     callback_walk *w = ctx;
     lc__str full = {0};
+    if (!lc_tensor_is_persistent(tensor))
+        return lc_fail(LC_ERR_ARGUMENT, "\"%s\" is not a persistent tensor; make it before the first save, in setup",
+                       name);
     lc__str_add(&full, "callbacks.%s.%s", w->key, name);
     lc_status s =
         full.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: tensors of a callback") : w->fn(w->ctx, full.s, tensor);
@@ -239,10 +242,12 @@ static lc_status save_callback_tensor(void *ctx, const char *name, lc_tensor *te
     return lc__save_tensor(w->t->resume->writer, LC_CKPT_TENSORS, name, tensor, w->ranges, w->views);
 }
 
+/* A whole tensor may differ between ranks: rank 0 writes its own, which belongs to what it writes of save_state. */
 static lc_status save_own_tensor(void *ctx, const char *name, lc_tensor *tensor)
 {
     const save_walk *w = ctx;
-    return lc__ckpt_add_own(w->t->resume->writer, LC_CKPT_TENSORS, name, tensor);
+    if (tensor->is_slice) return save_callback_tensor(ctx, name, tensor);
+    return lc__is_rank_zero(w->t) ? lc__ckpt_add_own(w->t->resume->writer, LC_CKPT_TENSORS, name, tensor) : LC_OK;
 }
 
 static lc_status save_metrics(lc_trainer *t, lc_state *root)
@@ -267,12 +272,13 @@ static lc_status save_callback(save_walk *walk, const lc__callback *cb, lc_state
     lc_trainer *t = walk->t;
     lc__first_error e = {0};
     lc_state *o;
-    bool alone = cb->ops.ranks == LC_RANK_ZERO; /* on other ranks it has seen nothing */
+    bool alone = cb->ops.ranks == LC_RANK_ZERO;  /* on other ranks it has seen nothing */
+    bool equal = !alone && cb->ops.saved_tensor; /* what stands for the model is the same on all ranks */
     LC_TRY(lc_state_set_object(list, lc__state_key(cb), &o));
     lc_status s = cb->ops.save_state(cb->self, t, o);
     if (s < 0) lc__first_error_note(&e, lc_fail_context(s, "save_state of %s", cb->ops.name));
     if (goes_on(t, &e) && (!alone || lc__is_rank_zero(t)))
-        lc__first_error_note(&e, lc__walk_callback(t, cb, alone ? save_own_tensor : save_callback_tensor, walk));
+        lc__first_error_note(&e, lc__walk_callback(t, cb, equal ? save_callback_tensor : save_own_tensor, walk));
     return lc__first_error_status(&e);
 }
 

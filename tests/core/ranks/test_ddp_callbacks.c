@@ -258,4 +258,106 @@ TEST(averaged_statistics_are_those_of_rank_0)
     CHECK(!memcmp(jobs[0].saved, jobs[1].saved, sizeof jobs[0].saved));
 }
 
+/* ---- a callback whose state differs between ranks: a checkpoint of any kind has rank 0's, numbers and tensors ---- */
+
+typedef struct counter {
+    lc_tensor *tensors[3]; /* more than ranks, so that each rank could write one */
+    int64_t rank;
+    bool loaded, wrong;
+} counter;
+
+static lc_status counter_start(void *self, lc_trainer *t)
+{
+    counter *c = self;
+    const float mine = (float)lc_trainer_global_rank(t);
+    if (c->loaded) {
+        c->wrong = c->rank != 0;
+        for (int k = 0; k < 3; k++) {
+            double v;
+            LC_TRY(lc_item(c->tensors[k], &v));
+            c->wrong |= v != 0;
+        }
+    }
+    c->rank = lc_trainer_global_rank(t);
+    for (int k = 0; k < 3; k++) LC_TRY(lc_tensor_write(c->tensors[k], &mine, sizeof mine));
+    return LC_OK;
+}
+
+static lc_status counter_save(void *self, lc_trainer *t, lc_state *state)
+{
+    (void)t;
+    return lc_state_set_int(state, "rank", ((counter *)self)->rank);
+}
+
+static lc_status counter_load(void *self, lc_trainer *t, const lc_state *state)
+{
+    (void)t;
+    ((counter *)self)->loaded = true;
+    return lc_state_get_int(state, "rank", &((counter *)self)->rank);
+}
+
+static lc_status counter_tensors(void *self, lc_trainer *t, lc_callback_tensor_fn *fn, void *ctx)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    (void)t;
+    for (int k = 0; k < 3; k++) LC_TRY(fn(ctx, names[k], ((counter *)self)->tensors[k]));
+    return LC_OK;
+}
+
+static const lc_callback_ops counter_ops = {
+    LC_CALLBACK_OPS_INIT("Counter"), .on_train_start = counter_start,  .save_state = counter_save,
+    .load_state = counter_load,      .visit_tensors = counter_tensors,
+};
+
+typedef struct count_job {
+    const char *strategy, *state_dict_type;
+    char root[320];
+} count_job;
+
+static lc_status count(lc_comm *comm, void *ctx)
+{
+    static const lc_module_ops ops = {LC_MODULE_OPS_INIT("net"), .training_step = small_net_training_step,
+                                      .configure_optimizers = small_net_sgd};
+    const count_job *j = ctx;
+    char path[400];
+    counter c = {.loaded = false};
+    lc_callback cb = {&counter_ops, &c};
+    for (int k = 0; k < 3; k++) LC_TRY(lc_tensor_new(LC_F32, 1, (const int64_t[]){1}, &c.tensors[k]));
+    snprintf(path, sizeof path, "%s/saved.ckpt", j->root);
+    for (int again = 0; again < 2; again++) {
+        small_net m = {.dropout = 0};
+        lc_dataloader *train;
+        lc_trainer *t;
+        lc_trainer_options opt = quiet_options(comm);
+        opt.strategy = j->strategy;
+        opt.state_dict_type = j->state_dict_type;
+        opt.default_root_dir = j->root;
+        opt.max_epochs = 1 + again;
+        opt.callbacks = &cb;
+        opt.n_callbacks = 1;
+        LC_TRY(small_net_init(&m, &ops, 1));
+        LC_TRY(loader_of(0, SAMPLES, 10, false, &train));
+        LC_TRY(lc_trainer_new(&opt, &t));
+        LC_TRY(lc_trainer_fit(t, &m.base, .train_dataloader = train, .ckpt_path = again ? path : NULL));
+        if (!again) LC_TRY(lc_trainer_save_checkpoint(t, path, false));
+        lc_trainer_free(t);
+        lc_dataloader_free(train);
+        small_net_release(&m);
+    }
+    for (int k = 0; k < 3; k++) lc_tensor_unref(c.tensors[k]);
+    RANK_CHECK(c.loaded && !c.wrong);
+    return LC_OK;
+}
+
+TEST(the_state_of_a_callback_is_rank_zeros)
+{
+    static const char *const types[] = {"full", "sharded"};
+    for (int k = 0; k < STRATEGIES - 1; k++)
+        for (int type = 0; type < 2; type++) {
+            count_job j = {strategies[k], types[type], ""};
+            snprintf(j.root, sizeof j.root, "%s", fresh_dir("count"));
+            CHECK_RANKS("threads", 2, count, &j);
+        }
+}
+
 TEST_MAIN

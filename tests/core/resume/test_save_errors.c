@@ -304,4 +304,48 @@ TEST(a_save_of_the_program_names_its_path_once)
     world_remove(dir);
 }
 
+/* A callback whose tensors are made later than the first save: an error names it, and is none of the disk. */
+static lc_status save_nothing(void *self, lc_trainer *t, lc_state *state)
+{
+    (void)self, (void)t, (void)state;
+    return LC_OK;
+}
+
+static lc_status load_nothing(void *self, lc_trainer *t, const lc_state *state)
+{
+    (void)self, (void)t, (void)state;
+    return LC_OK;
+}
+
+static lc_status visit_nothing(void *self, lc_trainer *t, lc_callback_tensor_fn *fn, void *ctx)
+{
+    (void)self, (void)t;
+    return fn(ctx, "mean", NULL);
+}
+
+static const lc_callback_ops later_ops = {LC_CALLBACK_OPS_INIT("Later"), .save_state = save_nothing,
+                                          .load_state = load_nothing, .visit_tensors = visit_nothing};
+
+TEST(a_callback_without_its_tensor)
+{
+    for (int sharded = 0; sharded < 2; sharded++) {
+        char dir[256];
+        world w;
+        lc_trainer *t;
+        lc_callback later = {&later_ops, NULL};
+        CHECK(world_dir(dir, sizeof dir));
+        world_init(&w, &world_ops_without_val, 2, 0);
+        lc_trainer_options o = world_options(dir);
+        o.max_epochs = 1;
+        o.callbacks = &later, o.n_callbacks = 1;
+        o.state_dict_type = sharded ? "sharded" : "full";
+        CHECK_OK(lc_trainer_new(&o, &t));
+        CHECK_STATUS(lc_trainer_fit(t, &w.base), LC_ERR_ARGUMENT);
+        CHECK_CONTAINS(lc_error_message(), "visit_tensors of Later: \"mean\" is not a persistent tensor");
+        lc_trainer_free(t);
+        world_release(&w);
+        world_remove(dir);
+    }
+}
+
 TEST_MAIN
