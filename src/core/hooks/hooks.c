@@ -115,6 +115,17 @@ void lc__defer_error(lc_trainer *t, lc_status s)
     t->deferred_message = strdup(lc_error_message());
 }
 
+/* A wrong shape may be that of a piece, which the program does not know: ", in a chunk of 1 sample (...)". */
+static const char *name_piece(const lc_trainer *t, lc_status s, char text[static 96])
+{
+    int64_t n = t->batch->size;
+    text[0] = 0;
+    if (s == LC_ERR_SHAPE && t->place.piece)
+        snprintf(text, 96, ", in %s of %lld sample%s (%s)", t->chunks ? "a chunk" : "a device's part", (long long)n,
+                 n == 1 ? "" : "s", t->chunks ? "deterministic_chunk" : t->strategy->name);
+    return text;
+}
+
 lc_status lc__hook_result(lc_trainer *t, lc_status s, const char *callback)
 {
     if (s >= 0 && t->deferred) s = lc_fail(t->deferred_status, "%s", t->deferred_message ? t->deferred_message : "");
@@ -133,9 +144,10 @@ lc_status lc__hook_result(lc_trainer *t, lc_status s, const char *callback)
     bool said = lc__error_count() != t->errors_before_hook && *lc_error_message();
     if (said && lc__names_hook(t)) return s;
     (void)lc__said(s, t->errors_before_hook);
+    char piece[96];
     if (t->batch)
-        (void)lc_fail_context(s, "%s of %s, epoch %lld, batch %lld", lc_hook_name(t->hook), of,
-                              (long long)t->current_epoch, (long long)t->batch_idx);
+        (void)lc_fail_context(s, "%s of %s, epoch %lld, batch %lld%s", lc_hook_name(t->hook), of,
+                              (long long)t->current_epoch, (long long)t->batch_idx, name_piece(t, s, piece));
     else
         (void)lc_fail_context(s, "%s of %s", lc_hook_name(t->hook), of);
     t->error_with_hook = lc__error_count();

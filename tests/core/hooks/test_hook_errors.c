@@ -568,4 +568,47 @@ TEST(a_tensor_that_is_missing_is_not_one_that_failed)
     CHECK_CONTAINS(lc_error_message(), "lc_tensor_read: the tensor is NULL");
 }
 
+/* A wrong shape of a piece says that it is one: the program knows only the batch. */
+typedef struct normed {
+    world w;
+    lc_batch_norm1d norm;
+} normed;
+
+static lc_tensor *normed_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)i;
+    return lc_mean(lc_batch_norm1d_forward(&((normed *)self)->norm, lc_unsqueeze(b->x, 1)));
+}
+
+TEST(a_shape_of_a_piece_names_the_piece)
+{
+    static const char *const wanted[] = {
+        "training_step of normed, epoch 0, batch 0, in a chunk of 1 sample (deterministic_chunk): batch_norm: ",
+        "training_step of normed, epoch 0, batch 0, in a device's part of 1 sample (data_parallel): batch_norm: ",
+        "training_step of normed, epoch 0, batch 0: batch_norm: "};
+    for (int k = 0; k < 3; k++) {
+        normed m = {0};
+        lc_trainer *t;
+        char dir[256];
+        lc_module_ops ops = world_ops_without_val;
+        ops.name = "normed";
+        ops.training_step = normed_step;
+        CHECK(world_dir(dir, sizeof dir));
+        world_init(&m.w, &ops, 4, 0);
+        lc_batch_norm1d_init(&m.norm, &m, "norm", 1);
+        m.w.batch_size = k < 2 ? 2 : 1;
+        lc_trainer_options o = world_options(dir);
+        o.deterministic = k == 0;
+        o.deterministic_chunk = k == 0;
+        o.strategy = k == 1 ? "data_parallel" : NULL;
+        o.devices = k == 1 ? "2" : NULL;
+        CHECK_OK(lc_trainer_new(&o, &t));
+        CHECK_STATUS(lc_trainer_fit(t, &m.w.base), LC_ERR_SHAPE);
+        CHECK_CONTAINS(lc_error_message(), wanted[k]);
+        lc_trainer_free(t);
+        world_release(&m.w);
+        world_remove(dir);
+    }
+}
+
 TEST_MAIN
