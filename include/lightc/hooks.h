@@ -322,7 +322,8 @@ LC_API void lc_log_value_at(lc_module *self, const char *name, double value, con
  * and each of several loaders need metrics of their own. Options are those of lc_log except .on_step, .reduce_fx and
  * .batch_size, which make no sense here and are rejected. A checkpoint inside an epoch holds the metric's state; a run
  * that continues restores it at the first log and gives the same value bit for bit, if there is no more than one update
- * per log. */
+ * per log. (With several ranks, sums of floating-point numbers are equal within rounding: the state is that of all
+ * ranks together.) */
 LC_API void lc_log_metric_at(lc_module *self, const char *name, lc_metric *metric, const lc_log_args *args);
 #define lc_log_metric(...) LC_LOG_(lc_log_metric_at, __VA_ARGS__, )
 
