@@ -56,10 +56,13 @@ static lc_status find_result(lc_tensor *t, lc_view *out, const lc_device **on)
             LC_ERR_STATE,
             "this value was not kept when its part of the step ran; call lc_keep on it where it is computed");
     *on = where->in_input ? lc__host_device() : g->on;
-    *out = (lc_view){.data = address(g, where), .dtype = t->type.dtype, .ndim = t->type.ndim};
-    if (where->exact) out->data = where->exact, out->dtype = LC_F64;
+    /* Member by member, in one pass: this is called for every value that a step logs. */
+    out->data = where->exact ? where->exact : address(g, where);
+    out->dtype = where->exact ? LC_F64 : t->type.dtype;
+    out->ndim = t->type.ndim;
     memcpy(out->shape, t->type.shape, sizeof out->shape);
     memcpy(out->stride, where->stride, sizeof out->stride);
+    memset(out->reserved, 0, sizeof out->reserved);
     return LC_OK;
 }
 

@@ -151,12 +151,20 @@ LC_INLINE vi vload_bytes(const uint8_t *p)
 /* Sums the lanes in a fixed order, halves first. */
 LC_INLINE float vsum(vf x)
 {
-    float t[VW];
-    vstore(t, x);
-    for (int w = VW / 2; w > 0; w /= 2) {
-        for (int i = 0; i < w; i++) t[i] += t[i + w];
-    }
-    return t[0];
+#if VW == 16
+    typedef float half __attribute__((vector_size(32)));
+    const half h = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+                   __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+    const vf h = x;
+#endif
+#if VW >= 8
+    typedef float quarter __attribute__((vector_size(16)));
+    const quarter q = __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
+#else
+    const vf q = h;
+#endif
+    return (q[0] + q[2]) + (q[1] + q[3]);
 }
 
 #endif
