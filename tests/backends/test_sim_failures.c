@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A training on the simulated device (backends/sim/sim.h) in which the n-th allocation, copy, fill, launch or creation
- * fails. The training ends with that error, shows it once and leaves nothing behind, and the process can train again.
- * With LIGHTC_TEST_ALL each n is tried. */
+ * fails. The training ends with that error, which is reported once; it leaves nothing behind, and the process can train
+ * again. With LIGHTC_TEST_ALL each n is tried. */
 #define _GNU_SOURCE
 #include "file_text.h"
 #include "test.h"

@@ -221,12 +221,6 @@ static void forward_head(const job *j, int64_t head, float *scratch)
     }
 }
 
-static void forward_heads(const void *context, int64_t begin, int64_t end, int thread)
-{
-    const job *j = context;
-    for (int64_t h = begin; h < end; h++) forward_head(j, h, j->scratch + thread * j->scratch_step);
-}
-
 static bool all_stored(const lc_view *v, int n)
 {
     for (int i = 0; i < n; i++)
@@ -248,24 +242,21 @@ static int64_t forward_scratch(const job *j)
 
 static job forward_job(const lc_call *call)
 {
-    job j = job_of(call, 0);
-    j.y = &call->out[0];
-    j.lse = &call->out[1];
+    job j = job_of(call, false, forward_head);
     j.scratch_step = forward_scratch(&j);
     return j;
 }
 
 static lc_status forward_prepare(lc_call *call)
 {
-    job j = forward_job(call);
-    call->scratch_bytes = (size_t)(call->threads > 1 ? call->threads : 1) * (size_t)j.scratch_step * sizeof(float);
-    return LC_OK;
+    const job j = forward_job(call);
+    return take_scratch(call, &j);
 }
 
 static void forward_run(const lc_call *call)
 {
-    job j = forward_job(call);
-    lc__parallel_for(call->threads, j.heads, 1, forward_heads, &j);
+    const job j = forward_job(call);
+    run_heads(call, &j);
 }
 
 static const lc_kernel forward_kernel = {
@@ -333,13 +324,6 @@ static void backward_head(const job *j, int64_t head, float *scratch)
     write_rows(&mdv, 0, j->sk);
 }
 
-static void backward_heads(const void *context, int64_t begin, int64_t end, int thread)
-{
-    const job *j = context;
-    for (int64_t h = begin; h < end; h++) backward_head(j, h, j->scratch + thread * j->scratch_step);
-}
-
-/* dy q k v mask? y lse */
 static bool backward_supports(const lc_call *call)
 {
     return all_stored(call->in, 4) && all_stored(call->out, 3) && numel(&call->in[1]) > 0 && numel(&call->in[2]) > 0 &&
@@ -355,27 +339,21 @@ static int64_t backward_scratch(const job *j)
 
 static job backward_job(const lc_call *call)
 {
-    job j = job_of(call, 1);
-    j.dy = &call->in[0];
-    j.lse = &call->in[6];
-    j.dq = &call->out[0];
-    j.dk = &call->out[1];
-    j.dv = &call->out[2];
+    job j = job_of(call, true, backward_head);
     j.scratch_step = backward_scratch(&j);
     return j;
 }
 
 static lc_status backward_prepare(lc_call *call)
 {
-    job j = backward_job(call);
-    call->scratch_bytes = (size_t)(call->threads > 1 ? call->threads : 1) * (size_t)j.scratch_step * sizeof(float);
-    return LC_OK;
+    const job j = backward_job(call);
+    return take_scratch(call, &j);
 }
 
 static void backward_run(const lc_call *call)
 {
-    job j = backward_job(call);
-    lc__parallel_for(call->threads, j.heads, 1, backward_heads, &j);
+    const job j = backward_job(call);
+    run_heads(call, &j);
 }
 
 static const lc_kernel backward_kernel = {

@@ -16,7 +16,13 @@
 #define GROUP   16 /* the granularity at which the diagonal is cut; a multiple of every vector's width */
 #define CHUNK   64 /* keys whose exponentials are summed before they are added to the rest */
 
-typedef struct job {
+typedef struct job job;
+
+/* Computes a head, in the thread's own memory. */
+typedef void head_fn(const job *j, int64_t head, float *scratch);
+
+struct job {
+    head_fn *run;
     const lc_view *q, *k, *v, *mask, *y, *dy, *lse, *dq, *dk, *dv;
     int n_outer; /* dimensions before the last two */
     int64_t heads, s, sk, d, dv_size;
@@ -24,7 +30,7 @@ typedef struct job {
     float scale;
     float *scratch;
     int64_t scratch_step; /* floats per thread */
-} job;
+};
 
 /* Some queries of a head, and the keys that any of them sees: all of them see the first `common`; of the others, which
  * start at the block's own diagonal, query r sees key `common` + i if r >= i. */
@@ -42,11 +48,18 @@ static void *start_of(const job *j, const lc_view *v, int64_t head)
     return stored_at(v->dtype, v->data, at);
 }
 
-static job job_of(const lc_call *call, int q)
+/* Forward: q k v mask? to y lse. Backward: dy q k v mask? y lse to dq dk dv. The caller adds scratch_step. */
+static job job_of(const lc_call *call, bool backward, head_fn *run)
 {
-    job j = {.q = &call->in[q], .k = &call->in[q + 1], .v = &call->in[q + 2]};
-    int n = j.q->ndim;
-    if (given(&call->in[q + 3])) j.mask = &call->in[q + 3];
+    const lc_view *in = call->in + backward, *out = call->out;
+    job j = {.run = run, .q = &in[0], .k = &in[1], .v = &in[2], .mask = given(&in[3]) ? &in[3] : NULL};
+    const int n = j.q->ndim;
+    if (backward) {
+        j.dy = &call->in[0], j.lse = &in[5];
+        j.dq = &out[0], j.dk = &out[1], j.dv = &out[2];
+    } else {
+        j.y = &out[0], j.lse = &out[1];
+    }
     j.n_outer = n - 2;
     j.heads = extent(j.q, 0, n - 2);
     j.s = j.q->shape[n - 2];
@@ -57,6 +70,23 @@ static job job_of(const lc_call *call, int q)
     j.scale = (float)(call->ints[1] && call->floats ? call->floats[0] : 1 / sqrt((double)j.d));
     j.scratch = call->scratch;
     return j;
+}
+
+static lc_status take_scratch(lc_call *call, const job *j)
+{
+    call->scratch_bytes = (size_t)(call->threads > 1 ? call->threads : 1) * (size_t)j->scratch_step * sizeof(float);
+    return LC_OK;
+}
+
+static void run_some_heads(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    for (int64_t h = begin; h < end; h++) j->run(j, h, j->scratch + thread * j->scratch_step);
+}
+
+static void run_heads(const lc_call *call, const job *j)
+{
+    lc__parallel_for(call->threads, j->heads, 1, run_some_heads, j);
 }
 
 static block block_at(const job *j, int64_t head, int64_t first)
@@ -152,7 +182,7 @@ static void shifts_of(const block *b, const float *lse, int64_t step, float *shi
     }
 }
 
-/* What the weights of a vector of queries add up to. */
+/* Sums over the weights of a vector of queries. */
 typedef struct totals {
     vf share, mean; /* 1 / the sum of weights; the weighted mean of the gradients of weights */
 } totals;

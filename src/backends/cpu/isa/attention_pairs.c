@@ -210,12 +210,6 @@ static void forward_head(const job *j, int64_t head, float *scratch)
     }
 }
 
-static void forward_heads(const void *context, int64_t begin, int64_t end, int thread)
-{
-    const job *j = context;
-    for (int64_t h = begin; h < end; h++) forward_head(j, h, j->scratch + thread * j->scratch_step);
-}
-
 /* Neighbors in a row are multiplied where they are. */
 static bool even_rows(const lc_view *q, const lc_view *v)
 {
@@ -238,9 +232,7 @@ static bool forward_supports(const lc_call *call)
 
 static job forward_job(const lc_call *call)
 {
-    job j = job_of(call, 0);
-    j.y = &call->out[0];
-    j.lse = &call->out[1];
+    job j = job_of(call, false, forward_head);
     j.scratch_step = whole(j.sk, 2) * QUERIES + QUERIES * wide(j.dv_size) + whole(j.sk, 2) / 2 * QUERIES +
                      feature_pairs(j.d) + row_pairs(j.sk, j.dv_size);
     return j;
@@ -248,15 +240,14 @@ static job forward_job(const lc_call *call)
 
 static lc_status forward_prepare(lc_call *call)
 {
-    job j = forward_job(call);
-    call->scratch_bytes = (size_t)(call->threads > 1 ? call->threads : 1) * (size_t)j.scratch_step * sizeof(float);
-    return LC_OK;
+    const job j = forward_job(call);
+    return take_scratch(call, &j);
 }
 
 static void forward_run(const lc_call *call)
 {
-    job j = forward_job(call);
-    lc__parallel_for(call->threads, j.heads, 1, forward_heads, &j);
+    const job j = forward_job(call);
+    run_heads(call, &j);
 }
 
 static const lc_kernel forward_kernel = {
@@ -268,7 +259,7 @@ static const lc_kernel forward_kernel = {
 };
 
 /* ---- backward ---- */
-/* What a block's scores and gradients of weights become. */
+/* The weights of a block and the gradients of its scores, as they are multiplied. */
 typedef struct rounded_weights {
     uint16_t *weights, *ds; /* [keys][QUERIES] */
     pair *ds_pairs;         /* of keys */
@@ -341,13 +332,6 @@ static void backward_head(const job *j, int64_t head, float *scratch)
     put_rows(head_of(j, j->dv, head), j->sk, dv_sums);
 }
 
-static void backward_heads(const void *context, int64_t begin, int64_t end, int thread)
-{
-    const job *j = context;
-    for (int64_t h = begin; h < end; h++) backward_head(j, h, j->scratch + thread * j->scratch_step);
-}
-
-/* dy q k v mask? y lse */
 static bool backward_supports(const lc_call *call)
 {
     return all_bf16(call->in, 4) && all_bf16(call->out, 3) && call->in[6].dtype == LC_F32 && numel(&call->in[1]) > 0 &&
@@ -356,12 +340,7 @@ static bool backward_supports(const lc_call *call)
 
 static job backward_job(const lc_call *call)
 {
-    job j = job_of(call, 1);
-    j.dy = &call->in[0];
-    j.lse = &call->in[6];
-    j.dq = &call->out[0];
-    j.dk = &call->out[1];
-    j.dv = &call->out[2];
+    job j = job_of(call, true, backward_head);
     const int64_t keys = whole(j.sk, 2), sums = QUERIES * wide(j.d) + j.sk * (wide(j.d) + wide(j.dv_size));
     const int64_t features = feature_pairs(j.d) + feature_pairs(j.dv_size);
     const int64_t rows = row_pairs(j.sk, j.d) + row_pairs(QUERIES, j.d) + row_pairs(QUERIES, j.dv_size);
@@ -371,15 +350,14 @@ static job backward_job(const lc_call *call)
 
 static lc_status backward_prepare(lc_call *call)
 {
-    job j = backward_job(call);
-    call->scratch_bytes = (size_t)(call->threads > 1 ? call->threads : 1) * (size_t)j.scratch_step * sizeof(float);
-    return LC_OK;
+    const job j = backward_job(call);
+    return take_scratch(call, &j);
 }
 
 static void backward_run(const lc_call *call)
 {
-    job j = backward_job(call);
-    lc__parallel_for(call->threads, j.heads, 1, backward_heads, &j);
+    const job j = backward_job(call);
+    run_heads(call, &j);
 }
 
 static const lc_kernel backward_kernel = {

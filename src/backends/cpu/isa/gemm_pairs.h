@@ -11,7 +11,6 @@
 #define PAIR_VECTORS 4 /* 24 sums and their operands in 32 registers */
 
 typedef int32_t pair;
-typedef int32_t pair_any __attribute__((aligned(2), may_alias));
 
 /* The arguments of a product. */
 typedef struct pair_factors {

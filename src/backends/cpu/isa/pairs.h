@@ -14,6 +14,9 @@
 #define STEP 32   /* of k, in a tile */
 #define TILE 1024 /* bytes */
 
+/* Two neighbors in memory. */
+typedef int32_t pair_any __attribute__((aligned(2), may_alias));
+
 #define INFINITIES 0x18 /* classes of floats */
 #define NANS       0x81
 

@@ -52,8 +52,6 @@ static void units_begin(void) {}
 
 static void units_end(void) {}
 
-typedef int32_t pair_any __attribute__((aligned(2), may_alias));
-
 /* Numbers of the first factor: row m of tile s begins at data + m * row + s * step. */
 typedef struct rows_of_x {
     const char *data;

@@ -107,7 +107,7 @@ static __attribute__((noinline)) void copy_x(const product_job *j, int64_t k0, i
     }
 }
 
-/* Numbers [k, end) of the panel of columns [n, n1), or of the first. */
+/* Numbers [k, end) of a panel of `width` columns, from f on. */
 static void part_of_panel(const product_job *j, const factor *f, int64_t k_step, int64_t depth, int64_t k, int64_t end,
                           int64_t width, float *to)
 {
