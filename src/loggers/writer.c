@@ -50,7 +50,8 @@ struct lc__log_writer {
     buffer front; /* under the lock, like all members below except `back` */
     buffer back;  /* the writer's thread's */
     bool idle, stop, flushing;
-    int64_t pushed, written, attempts;
+    int64_t pushed, written;
+    int64_t begun, ended; /* attempts, and the last one that ended otherwise than by LC_SKIP */
     int64_t dropped;
     bool failing;  /* the last attempt failed */
     bool reported; /* the training thread has `message`, or there is none */
@@ -346,6 +347,8 @@ static void *run(void *arg)
     for (;;) {
         if (!w->back.used) wait_for_batch(w);
         if (!w->back.used) break; /* stopping, and nothing is left */
+        bool last = w->stop;      /* one that has begun before may still see what is repaired by now */
+        w->begun++;
         pthread_mutex_unlock(&w->lock);
         lc_status status = w->sink(w->self, &(lc__log_batch){w->back.data, w->back.used, w->back.n});
         pthread_mutex_lock(&w->lock);
@@ -353,7 +356,7 @@ static void *run(void *arg)
             w->written += w->back.n;
             w->back.used = 0, w->back.n = 0;
             w->failing = false;
-            w->attempts++;
+            w->ended = w->begun;
             busy_since = 0;
         } else if (status == LC_SKIP && (!busy_since || lc__now_ms() - busy_since < w->patience_ms)) {
             if (!busy_since) busy_since = lc__now_ms();
@@ -361,11 +364,11 @@ static void *run(void *arg)
         } else {
             w->failing = true;
             report(w, status < 0 ? status : LC_ERR_IO);
-            w->attempts++;
+            w->ended = w->begun;
             busy_since = 0;
             pthread_cond_broadcast(&w->done);
-            if (w->stop) break; /* the last attempt */
-            if (!w->flushing) wait_ms(w, RETRY_MS);
+            if (last) break;
+            if (!w->flushing && !w->stop) wait_ms(w, RETRY_MS);
             w->flushing = false;
         }
         if (w->flushing && !w->front.used && !w->back.used) w->flushing = false;
@@ -427,14 +430,14 @@ void lc__log_set_patience(lc__log_writer *w, int64_t ms)
 lc_status lc__log_flush(lc__log_writer *w)
 {
     pthread_mutex_lock(&w->lock);
-    int64_t target = w->pushed, attempts = w->attempts;
+    int64_t target = w->pushed, begun = w->begun;
     bool failed = false;
     while (w->written < target && !failed) {
         w->flushing = true;
         w->idle = false;
         pthread_cond_signal(&w->wake);
         pthread_cond_wait(&w->done, &w->lock);
-        failed = w->failing && w->attempts > attempts;
+        failed = w->failing && w->ended > begun;
     }
     w->flushing = false;
     lc_status status = failed ? w->status : LC_OK;

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -58,10 +59,45 @@ TEST(a_failure_is_reported_once_and_nothing_is_lost)
     }
     CHECK_EQ(errors, 1);
     lc_status status = lc__log_flush(w);
-    if (status < 0) status = lc__log_flush(w);
+    if (status < 0) status = lc__log_flush(w); /* the second failure */
     CHECK_OK(status);
     CHECK_OK(lc__log_finish(w));
     CHECK_EQ(s.rows, rows);
+}
+
+/* Fails once, 100 ms after it has begun. */
+typedef struct slow_failure {
+    _Atomic int begun;
+    int rows;
+} slow_failure;
+
+static lc_status slow_failure_sink(void *self, const lc__log_batch *batch)
+{
+    slow_failure *s = self;
+    if (s->begun++) {
+        s->rows += (int)batch->n;
+        return LC_OK;
+    }
+    struct timespec pause = {0, 100000000};
+    nanosleep(&pause, NULL);
+    return lc_fail(LC_ERR_IO, "the disk was full");
+}
+
+/* What has failed by then says nothing about the disk as it is when flush or finish is called. */
+TEST(an_attempt_that_began_before_is_not_the_last)
+{
+    for (int flush = 0; flush < 2; flush++) {
+        slow_failure s = {0};
+        lc__log_writer *w;
+        CHECK_OK(lc__log_writer_new("slow", slow_failure_sink, &s, 1, &w));
+        lc_metric_value v = {"a name", 1.5};
+        CHECK_OK(lc__log_row(w, &(lc_log_row){&v, 1, 1, 0, 0}));
+        while (!s.begun) sched_yield();
+        if (flush) CHECK_OK(lc__log_flush(w));
+        CHECK_OK(lc__log_finish(w));
+        CHECK_EQ(s.begun, 2);
+        CHECK_EQ(s.rows, 1);
+    }
 }
 
 TEST(lost_rows_are_counted)
