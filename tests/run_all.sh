@@ -6,7 +6,8 @@
 #   unplanned    the same node by node (LIGHTC_PLAN=off)
 #   asan         everything under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan         what has threads under ThreadSanitizer
-#   plain        a build without oneDNN and OpenMP: engine, operators, modules, optimizers
+#   plain        a build without oneDNN and OpenMP: engine, operators, modules, optimizers; with the kernels for AMX, whose
+#                instructions are emulated on other machines that have AVX512_BF16
 #   clang        everything compiled by clang, with its UndefinedBehaviorSanitizer, which knows more than gcc's; and what
 #                computes, reads files, takes arguments and starts ranks run under it
 #   fuzz         each fuzzer for FUZZ_SECONDS (30)
@@ -33,6 +34,7 @@ log_dir=$(mktemp -d "${TMPDIR:-/tmp}/lc-XXXXXX")
 export TMPDIR=$log_dir
 trap 'rm -rf "$log_dir"' EXIT
 operators='^(image|engine|laws|ops_math|ops_cases|ops_nn|ops_nn_kernels|nn|module|optim|random)$'
+plain="${operators%)$}|product_low|conv_low|matmul_precision|mixed_run|random_precision)\$"
 # What starts threads, whose races only this stage finds. Left out: deterministic, resume_ranks, random_ranks and
 # winograd, which take minutes each and whose code the others run; exposed, which takes one, and whose ranks are processes
 # that ThreadSanitizer sees one at a time; tune, which measures within a limit of time, and of which a case fails if that
@@ -113,7 +115,8 @@ describe() { # stage; false: it has no build of its own
     options=(-G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo '-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -g1 -DNDEBUG'
       -DLIGHTC_WITH_ONEDNN=OFF -DLIGHTC_WITH_OPENMP=OFF -DLIGHTC_WITH_OPENSSL=OFF
       -DLIGHTC_WITH_JPEG=OFF -DLIGHTC_WITH_PNG=OFF -DLIGHTC_WITH_WEBP=OFF)
-    mapfile -t targets < <(programs "$operators")
+    if ! grep -q amx_bf16 /proc/cpuinfo; then options+=(-DLIGHTC_EMULATE_AMX=ON); fi
+    mapfile -t targets < <(programs "$plain")
     ;;
   clang)
     options=(-G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo '-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1 -g1 -DNDEBUG'
@@ -202,7 +205,7 @@ run_stages() { # a function, so that bash has read all of it before it starts
     unplanned) LIGHTC_PLAN=off suite unplanned "$root/build" -R "$operators" ;;
     asan) build asan && ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 suite asan "$folder" -E "$slow" ;;
     tsan) build tsan && suite tsan "$folder" -R "$threads" ;;
-    plain) build plain && suite plain "$folder" -R "$operators" ;;
+    plain) build plain && suite plain "$folder" -R "$plain" ;;
     clang | fuzz)
       if ! command -v clang >/dev/null; then
         skipped=$((skipped + 1))

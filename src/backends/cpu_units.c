@@ -64,6 +64,9 @@ lc__units lc__units_find(void)
     bool tiles = has(w.leaf7[3], 24) && system_grants_tiles();
     u.amx_bf16 = tiles && has(w.leaf7[3], 22);
     u.amx_fp16 = tiles && has(w.leaf7_1[0], 21);
+#ifdef LC_EMULATE_AMX
+    u.amx_bf16 = u.avx512_bf16;
+#endif
     return u;
 }
 #else

@@ -77,23 +77,15 @@ static void check_empty(trial *r, const char *path)
     if (d) closedir(d);
 }
 
-/* Open MPI leaves a directory of its own when it is killed; it does not count. */
+/* Open MPI leaves a directory of its own when it is killed; it does not count. Ports end with the processes; by now
+ * another program may have the same number. */
 static void check_nothing_left(trial *r)
 {
-    char path[400], port[16], line[512];
-    life l[64];
+    char path[400];
     snprintf(path, sizeof path, "%s/tmp", r->dir);
-    if (strcmp(r->backend, "mpi") != 0) check_empty(r, path);
-    if (the.own_mounts && strcmp(r->backend, "mpi") != 0) check_empty(r, "/dev/shm");
-    int n = lives_of(r, 0, l, 64);
-    FILE *f = fopen("/proc/net/tcp", "r");
-    while (f && n && fgets(line, sizeof line, f)) {
-        snprintf(port, sizeof port, ":%04X ", (unsigned)l[0].port);
-        char *at = strstr(line, port);
-        /* "sl local remote state": 0A listens */
-        if (l[0].port && at && at - line < 24 && strstr(line, " 0A ")) wrong(r, LEAKED, "port %d is left", l[0].port);
-    }
-    if (f) fclose(f);
+    if (!strcmp(r->backend, "mpi")) return;
+    check_empty(r, path);
+    if (the.own_mounts) check_empty(r, "/dev/shm");
 }
 
 /* Every checkpoint that has its final name is complete. Returns whether there is one. */

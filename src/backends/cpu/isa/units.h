@@ -7,6 +7,9 @@
 #define LC_BACKENDS_CPU_ISA_UNITS_H
 
 #include "backends/cpu/isa/pairs.h"
+#ifdef LC_EMULATE_AMX
+#include "backends/cpu/isa/units_emulated.h"
+#endif
 
 /* Sets the shapes of the eight registers for tiles: 0 to 3 are results, 4 and 5 are `rows` rows of `depth` numbers of
  * the first factor, 6 and 7 are of the second. */
