@@ -3,6 +3,8 @@
  * line in `geometries`. */
 #include "low_check.h"
 
+#include <lightc/random.h>
+
 typedef struct geometry {
     int64_t n, c, o, h, w, kernel, stride, padding, dilation, groups;
 } geometry;
@@ -108,6 +110,28 @@ TEST(gradients_of_the_weights)
             lc_dtype type = low[how & 1];
             check(WEIGHT_GRAD, &geometries[i], type, how & 2 ? LC_F32 : type, 0, 0, how & 4);
         }
+}
+
+/* What is wrong at an edge may show with one shape of hundreds. */
+TEST(random_geometries)
+{
+    for (uint64_t i = 0; i < ROUNDS(150, 10); i++) {
+        uint64_t n = 0;
+        int64_t v[9];
+        static const int64_t least[9] = {1, 1, 1, 1, 1, 1, 1, 0, 1}, most[9] = {5, 150, 150, 19, 19, 4, 3, 2, 2};
+        for (int k = 0; k < 9; k++)
+            v[k] = least[k] + (int64_t)lc_random_below(i, n++, (uint64_t)(most[k] - least[k] + 1));
+        if (lc_random_below(i, n++, 2)) v[6] = 1;
+        geometry g = {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], 1};
+        const int64_t reach = (g.kernel - 1) * g.dilation + 1 - 2 * g.padding;
+        if (g.h < reach) g.h += reach;
+        if (g.w < reach) g.w += reach;
+        const which kind = (which)lc_random_below(i, n++, 3);
+        const lc_dtype type = low[lc_random_below(i, n++, 4) == 0], out = lc_random_below(i, n++, 2) ? LC_F32 : type;
+        const bool accumulate = kind == WEIGHT_GRAD && lc_random_below(i, n++, 2);
+        const lc_dtype bias = lc_random_below(i, n++, 2) ? type : 0;
+        check(kind, &g, type, kind == WEIGHT_GRAD ? out : type, bias, (int64_t)lc_random_below(i, n++, 2), accumulate);
+    }
 }
 
 TEST_MAIN

@@ -2,6 +2,8 @@
 /* lightc's own matrix products with operands and results in 16 bits, against f32 on the same numbers. */
 #include "low_check.h"
 
+#include <lightc/random.h>
+
 static const lc_dtype low[] = {LC_BF16, LC_F16};
 
 /* [batch, rows, columns], or without a batch; `turned`: stored by columns; `pad`: rows are not neighbors. */
@@ -167,6 +169,19 @@ TEST(gradients_of_weight_and_bias)
             add_matrix(&c, type, 0, z[1], z[2], how & 2, how & 4 ? 5 : 0);
             check_low(&c, how & 16 ? LC_F32 : type, how & 8);
         }
+    }
+}
+
+/* What is wrong at an edge may show with one shape of hundreds. */
+TEST(random_matrices)
+{
+    for (uint64_t i = 0; i < ROUNDS(300, 20); i++) {
+        uint64_t n = 0;
+        int64_t z[3];
+        for (int k = 0; k < 3; k++) z[k] = 1 + (int64_t)lc_random_below(i, n++, lc_random_below(i, n++, 2) ? 300 : 40);
+        const lc_dtype type = low[lc_random_below(i, n++, 4) == 0], out = lc_random_below(i, n++, 2) ? LC_F32 : type;
+        const int64_t batch = lc_random_below(i, n++, 3) ? 0 : 1 + (int64_t)lc_random_below(i, n++, 4);
+        check_matmul(type, type, out, batch, z, (int)lc_random_below(i, n++, 16));
     }
 }
 

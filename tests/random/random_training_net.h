@@ -24,6 +24,8 @@ typedef struct run_mode {
     const char *devices;      /* of data_parallel; NULL: one */
     lc_dtype dtype;           /* 0: the training's own */
     double noise, phase;      /* relative error added to the output of every layer; phase -1: at random */
+    const char *precision;    /* NULL: that of dtype */
+    double scale;             /* of the loss, at first; 0: there is none */
 } run_mode;
 
 /* Hyperparameters of optimizers. */
@@ -55,6 +57,7 @@ typedef struct trace {
     double gradients[MAX_STEPS][MAX_STATE]; /* if requested; NaN: not trained */
     double hypers[MAX_STEPS][MAX_GROUPS][N_HYPERS];
     int n_parameters, n_groups;
+    double scale;              /* of the loss, at the end */
     int group_of[MAX_TENSORS]; /* -1: in no group; -2: a buffer */
     /* The masks of each batch; with LBFGS, of each evaluation of its loss. */
     int n_draws;

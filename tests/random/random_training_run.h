@@ -228,6 +228,7 @@ static inline lc_status train(net *m, const run_mode *h)
     lc_trainer_options opt = quiet_options(NULL);
     lc_trainer *trainer = NULL;
     lc_dataloader *loader = NULL;
+    lc_precision scaled;
     opt.max_epochs = t->epochs;
     opt.max_steps = t->max_steps;
     opt.accumulate_grad_batches = t->accumulate;
@@ -235,10 +236,16 @@ static inline lc_status train(net *m, const run_mode *h)
     opt.deterministic = h->deterministic;
     opt.seed = (int64_t)(t->key >> 32); /* the seed of dropout */
     if (h->devices) opt.strategy = "data_parallel", opt.devices = h->devices;
+    if (h->precision) opt.precision = h->precision;
     LC_TRY(weights_new(m));
     LC_TRY(loader_new(m, &loader));
+    if (h->scale > 0) {
+        LC_TRY(lc_mixed_precision(&scaled, .init_scale = h->scale));
+        opt.precision_plugin = &scaled;
+    }
     lc_status s = lc_trainer_new(&opt, &trainer);
     if (s >= 0) s = lc_trainer_fit(trainer, &m->base, .train_dataloader = loader);
+    if (s >= 0 && h->scale > 0) s = lc_precision_scale(lc_trainer_precision(trainer), &m->out->scale);
     lc_trainer_free(trainer);
     lc_dataloader_free(loader);
     return s;
