@@ -11,6 +11,7 @@
 
 #include "launch/launch.h"
 
+#include <sys/syscall.h>
 #include <termios.h>
 
 TEST(the_exit_status_is_the_run_s)
@@ -621,6 +622,25 @@ TEST(an_interrupted_training_says_so_once)
     CHECK(!strstr(r[1].err, "stopped by "));
 }
 
+/* ---- processes that may have ended when they get a signal: another program may have their number by then ---- */
+
+static int hold_process(pid_t pid)
+{
+    int held = (int)syscall(SYS_pidfd_open, pid, 0);
+    CHECK(held >= 0);
+    return held;
+}
+
+static void signal_held(int held, int sig)
+{
+    CHECK(syscall(SYS_pidfd_send_signal, held, sig, NULL, 0) == 0 || errno == ESRCH);
+}
+
+static void drop_processes(const int *held, int n)
+{
+    for (int i = 0; i < n; i++) close(held[i]);
+}
+
 /* As scancel, systemctl stop and pkill do: all processes of a run get the signal, and ranks get it twice, because their
  * supervisor passes it on, before or after the signal that they get directly. */
 TEST(a_signal_to_all_processes_counts_once)
@@ -634,11 +654,12 @@ TEST(a_signal_to_all_processes_counts_once)
         run r;
         start(&r, "%s --act slow --devices 2 --use_distributed_sampler false", program);
         wait_for(&r, "out", "a step\n");
-        pid_t pids[] = {r.pid, pid_of(&r, 0), pid_of(&r, 1)};
+        int held[] = {hold_process(r.pid), hold_process(pid_of(&r, 0)), hold_process(pid_of(&r, 1))};
         for (int i = 0; i < 3; i++) {
             if (i) pause_ms(cases[k / 2].between_ms);
-            CHECK(!kill(pids[cases[k / 2].order[i]], sig) || errno == ESRCH); /* it may have ended by then */
+            signal_held(held[cases[k / 2].order[i]], sig);
         }
+        drop_processes(held, 3);
         CHECK_EQ(finish(&r), 128 + sig);
         CHECK_CONTAINS(r.err, "interrupted.ckpt");
         CHECK_EQ(count(r.err, "stopped by "), 1);
@@ -657,11 +678,13 @@ TEST(a_second_signal_ends_a_launched_run_at_once)
         start(&r, "%s --act stuck --devices 2 --use_distributed_sampler false", program);
         wait_for(&r, "out", "a step\n");
         pid_t pids[] = {r.pid, pid_of(&r, 0), pid_of(&r, 1)};
+        int held[] = {hold_process(pids[0]), hold_process(pids[1]), hold_process(pids[2])};
         double sent = seconds();
-        for (int i = 0; i < cases[k].processes; i++) CHECK(!kill(pids[i], cases[k].signal));
+        for (int i = 0; i < cases[k].processes; i++) signal_held(held[i], cases[k].signal);
         pause_ms(300);
         CHECK(!is_gone(pids[1]) && !is_gone(pids[2]));
-        for (int i = 0; i < cases[k].processes; i++) CHECK(!kill(pids[i], cases[k].signal) || errno == ESRCH);
+        for (int i = 0; i < cases[k].processes; i++) signal_held(held[i], cases[k].signal);
+        drop_processes(held, 3);
         CHECK_EQ(finish(&r), 128 + cases[k].signal);
         CHECK(seconds() - sent < patience(5));
         CHECK(!strstr(r.err, "interrupted.ckpt"));
