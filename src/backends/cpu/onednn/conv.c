@@ -130,6 +130,11 @@ static bool steps_over_padding(const lc__conv_shape *c)
     return c->nd == 3 && c->window.stride[0] > 1 && c->window.padding[0];
 }
 
+static bool is_wrong_in_bf16(const lc__conv_shape *c, kind what)
+{
+    return has_ragged_points(c) || (what == WEIGHT_GRAD && (!every_tap_reaches(c) || steps_over_padding(c)));
+}
+
 static dnnl_status_t make_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, kind what, lc__cmd x, lc__cmd w,
                              lc__cmd bias, lc__cmd y, const lc__conv_shape *c, const lc__dnnl_post *post,
                              const char *avoid)
@@ -297,12 +302,10 @@ static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const
     const lc_view *w = what == WEIGHT_GRAD ? &call->out[0] : &call->in[1];
     const lc_view *y = what == FORWARD ? &call->out[0] : &call->in[0];
     if (!lc__dnnl_takes_types(call) || !lc__conv_describe(call, &c, x, w, y)) return dnnl_unimplemented;
-    if (x->dtype != LC_F32 && has_ragged_points(&c)) return dnnl_unimplemented;
+    if (x->dtype != LC_F32 && is_wrong_in_bf16(&c, what)) return dnnl_unimplemented;
     /* With groups, the library describes kernels for bf16 that it cannot make (seen in 2.6 with AVX512_BF16, four
      * channels in a group and an activation): whether it can is tried. */
     if (x->dtype != LC_F32 && c.groups > 1) probe = false;
-    if (what == WEIGHT_GRAD && x->dtype != LC_F32 && (!every_tap_reaches(&c) || steps_over_padding(&c)))
-        return dnnl_unimplemented;
     bool low = what == WEIGHT_GRAD && w->dtype != LC_F32;
     const lc_view *bias = what == FORWARD && call->n_in > 2 && call->in[2].ndim >= 0 ? &call->in[2] : NULL;
     d.x_type = lc__dnnl_type(x->dtype);
