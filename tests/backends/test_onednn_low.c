@@ -3,6 +3,7 @@
  * machine has instructions that make it fast. */
 #include "low_check.h"
 
+#include "backends/backends.h"
 #include "backends/cpu/onednn/onednn.h"
 #include "backends/cpu_units.h"
 
@@ -157,6 +158,31 @@ TEST(groups_of_four_channels)
         for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) add_int(&c, ints[i]);
         add_int(&c, activation);
         check_candidates(&c, LC_BF16, false);
+    }
+}
+
+/* Without units for bf16 oneDNN is used only where patches of few channels would be copied. */
+TEST(few_channels_without_units)
+{
+    const lc__isa *base = lc__isa_find("base");
+    if (!lc__isa_find("avx512") || getenv("ONEDNN_MAX_CPU_ISA")) SKIP("oneDNN may have no kernels for bf16 here");
+    for (int64_t channels = 1; channels < 40; channels += 31) {
+        const int64_t x[] = {2, channels, 12, 12}, w[] = {32, channels, 3, 3}, ints[] = {2, 1, 1, 1, 1, 1, 1, 1, 0};
+        kernel_case c = case_of(&lc__op_conv);
+        c.out_layout = CHECK_CHANNELS_LAST;
+        add_input(&c, LC_BF16, CHECK_CHANNELS_LAST, 4, x, fill_normal, 1);
+        add_input(&c, LC_BF16, CHECK_CHANNELS_LAST, 4, w, fill_normal, 1);
+        add_missing(&c);
+        for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) add_int(&c, ints[i]);
+        float *want[LC_MAX_OUTPUTS];
+        reference_of(&c, LC_BF16, want);
+        const lc_kernel *kernel;
+        int n;
+        lc_call call = call_of(&c, NULL, 1);
+        CHECK_OK(lc__cpu_backend.find_kernels(base, &call, 1, &kernel, &n));
+        CHECK_EQ(n, 1);
+        CHECK_EQ(strncmp(kernel->name, "onednn", 6) == 0, channels == 1);
+        release_low(&c, want);
     }
 }
 
