@@ -178,7 +178,10 @@ TEST(random_matrices)
     for (uint64_t i = 0; i < ROUNDS(300, 20); i++) {
         uint64_t n = 0;
         int64_t z[3];
-        for (int k = 0; k < 3; k++) z[k] = 1 + (int64_t)lc_random_below(i, n++, lc_random_below(i, n++, 2) ? 300 : 40);
+        for (int k = 0; k < 3; k++) {
+            const uint64_t most = lc_random_below(i, n++, 2) ? 300 : 40;
+            z[k] = 1 + (int64_t)lc_random_below(i, n++, most);
+        }
         const lc_dtype type = low[lc_random_below(i, n++, 4) == 0], out = lc_random_below(i, n++, 2) ? LC_F32 : type;
         const int64_t batch = lc_random_below(i, n++, 3) ? 0 : 1 + (int64_t)lc_random_below(i, n++, 4);
         check_matmul(type, type, out, batch, z, (int)lc_random_below(i, n++, 16));

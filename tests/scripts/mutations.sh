@@ -367,6 +367,8 @@ mutate 'callbacks added to those of their kind' src/core/hooks/callback_list.c '
 mutate 'slopes of a loss over the rate itself' src/core/tuner/lr_find.c 's/r->over_log10 ? log10(r->lr\[b\] \/ r->lr\[a\]) : //' test_tuner:suggestion
 mutate 'a rate found by each rank alone' src/core/tuner/lr_find.c 's/    LC_TRY(lc__ranks_reduce(t->comm, sums, 2, LC_LOG_SUM));\n//' test_tuner_ranks:one_rate
 mutate 'the end of a run written without the lock' src/loggers/sqlite_db.c 's/if (waited >= ms) return LC_SKIP;/if (waited >= ms) return LC_OK;/' test_sqlite_lock:nothing_is
+mutate 'an attempt in progress taken for the last' src/loggers/writer.c 's/if (last) break;/if (w->stop) break;/' test_loggers:an_attempt
+mutate 'a failure before a flush taken for its own' src/loggers/writer.c 's/w->ended > begun/w->ended >= begun/' test_loggers:an_attempt
 mutate 'checkpoints of other runs taken for removed' src/loggers/sqlite_db.c 's/ AND (wall_ns <= ?3 OR run = ?4 OR id <= ?5)/ AND ?3 + ?4 + ?5 IS NOT NULL/' test_sqlite_checkpoints:another_run
 mutate 'control characters in messages' src/base/printable.c 's/return control || surrogate/return surrogate/' test_printable
 mutate 'a FIFO read as a file' src/base/io.c 's/if (fstat(\*fd, st) == 0 && S_ISREG(st->st_mode))/if (fstat(*fd, st) == 0)/' test_hostile_state:irregular
