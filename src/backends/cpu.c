@@ -85,6 +85,7 @@ static bool prefers_own(const void *set, const lc_call *call, const lc_kernel *o
  * images of 28 x 28, AVX-512, oneDNN 2.6), and 0.58 in place of 0.78 forward. */
 static bool has_few_channels(const lc_call *call)
 {
+    if (call->in[0].dtype != LC_BF16) return false;
     if (call->op == &lc__op_conv) return call->in[1].shape[1] <= 4;
     return call->op == &lc__op_conv_weight_grad && call->out[0].shape[1] <= 4;
 }
@@ -92,8 +93,8 @@ static bool has_few_channels(const lc_call *call)
 /* bf16: oneDNN's kernels come first where they are faster, and are not used elsewhere. */
 static lc_status find_low_kernels(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n)
 {
-    bool fast = has_units(set, LC_BF16) && lc__onednn_bf16_is_fast(lc__units_bf16_is_fast());
-    fast = fast || (call->in[0].dtype == LC_BF16 && has_few_channels(call));
+    bool fast =
+        (has_units(set, LC_BF16) && lc__onednn_bf16_is_fast(lc__units_bf16_is_fast())) || has_few_channels(call);
     const lc_kernel *own = lc__isa_kernel(set, call);
     bool own_first = own && prefers_own(set, call, own);
     if (own_first) out[(*n)++] = own;

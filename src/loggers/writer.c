@@ -347,7 +347,7 @@ static void *run(void *arg)
     for (;;) {
         if (!w->back.used) wait_for_batch(w);
         if (!w->back.used) break; /* stopping, and nothing is left */
-        bool last = w->stop;      /* one that has begun before may still see what is repaired by now */
+        bool last = w->stop;      /* one that began before may have failed for what is mended by now */
         w->begun++;
         pthread_mutex_unlock(&w->lock);
         lc_status status = w->sink(w->self, &(lc__log_batch){w->back.data, w->back.used, w->back.n});

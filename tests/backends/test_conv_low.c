@@ -112,7 +112,7 @@ TEST(gradients_of_the_weights)
         }
 }
 
-/* What is wrong at an edge may show with one shape of hundreds. */
+/* An error at an edge may show with one shape in hundreds. */
 TEST(random_geometries)
 {
     for (uint64_t i = 0; i < ROUNDS(150, 10); i++) {

@@ -85,7 +85,7 @@ typedef struct geometry {
 
 static const geometry geometries[] = {
     {2, 16, 32, 9, 3, 1, 1, 1},  {3, 64, 64, 8, 3, 2, 1, 1},  {4, 32, 48, 8, 1, 1, 0, 1}, {2, 3, 16, 12, 3, 1, 1, 1},
-    {2, 32, 32, 6, 3, 1, 1, 32}, {33, 32, 32, 8, 3, 1, 1, 1}, {2, 24, 40, 7, 1, 2, 0, 1},
+    {2, 32, 32, 6, 3, 1, 1, 32}, {33, 32, 32, 8, 3, 1, 1, 1}, {2, 24, 40, 7, 1, 2, 0, 1}, {2, 48, 32, 7, 1, 2, 0, 1},
 };
 
 static void check_conv(const lc_op *op, const geometry *g, lc_dtype out, lc_dtype bias, bool accumulate)
@@ -165,7 +165,6 @@ TEST(groups_of_four_channels)
 TEST(few_channels_without_units)
 {
     const lc__isa *base = lc__isa_find("base");
-    if (!lc__isa_find("avx512") || getenv("ONEDNN_MAX_CPU_ISA")) SKIP("oneDNN may have no kernels for bf16 here");
     for (int64_t channels = 1; channels < 40; channels += 31) {
         const int64_t x[] = {2, channels, 12, 12}, w[] = {32, channels, 3, 3}, ints[] = {2, 1, 1, 1, 1, 1, 1, 1, 0};
         kernel_case c = case_of(&lc__op_conv);
@@ -179,6 +178,9 @@ TEST(few_channels_without_units)
         const lc_kernel *kernel;
         int n;
         lc_call call = call_of(&c, NULL, 1);
+        CHECK_OK(lc__onednn_candidates(&call, 1, &kernel, &n));
+        if (!n) release_low(&c, want);
+        if (!n) SKIP("oneDNN has no kernels for bf16 here");
         CHECK_OK(lc__cpu_backend.find_kernels(base, &call, 1, &kernel, &n));
         CHECK_EQ(n, 1);
         CHECK_EQ(strncmp(kernel->name, "onednn", 6) == 0, channels == 1);
@@ -186,7 +188,7 @@ TEST(few_channels_without_units)
     }
 }
 
-/* ---- random shapes ---- What is wrong with a kernel may show with one number of pixels of thirty. */
+/* ---- random shapes ---- An error of a kernel may show with one image size in thirty. */
 
 typedef struct dice {
     uint64_t key, n;

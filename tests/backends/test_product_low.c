@@ -172,7 +172,7 @@ TEST(gradients_of_weight_and_bias)
     }
 }
 
-/* What is wrong at an edge may show with one shape of hundreds. */
+/* An error at an edge may show with one shape in hundreds. */
 TEST(random_matrices)
 {
     for (uint64_t i = 0; i < ROUNDS(300, 20); i++) {

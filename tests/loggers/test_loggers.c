@@ -82,7 +82,7 @@ static lc_status slow_failure_sink(void *self, const lc__log_batch *batch)
     return LC_OK;
 }
 
-/* What has failed by then says nothing about the disk as it is when flush or finish is called. */
+/* An attempt that began before flush or finish was called may have failed for what is mended by now. */
 TEST(an_attempt_that_began_before_is_not_the_last)
 {
     for (int flush = 0; flush < 2; flush++) {

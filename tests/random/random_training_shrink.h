@@ -105,4 +105,13 @@ static inline void shrink(training *t, fails_fn *fails, void *ctx)
     }
 }
 
+/* Shrinks a failing training and prints it, with the verdict on it, which is in `ctx`. */
+static inline void show_shrunk(training *t, fails_fn *fails, fails_fn *fails_alike, void *ctx, const char *verdict)
+{
+    shrink(t, fails_alike, ctx);
+    bool still = fails(ctx, t);
+    printf("  shrunk%s: %s\n", still ? "" : " (and passes now)", verdict);
+    print_training(stdout, t);
+}
+
 #endif

@@ -279,10 +279,7 @@ static void trainings(bool with_torch)
         printf("  --seed %llu --round %lld: %s\n", (unsigned long long)chosen.seed, (long long)round, c.verdict);
         if (failed++ >= 20) continue;
         memcpy(c.first, c.verdict, sizeof c.first);
-        shrink(&t, fails_alike, &c);
-        bool still = fails(&c, &t);
-        printf("  shrunk%s: %s\n", still ? "" : " (and passes now)", c.verdict);
-        print_training(stdout, &t);
+        show_shrunk(&t, fails, fails_alike, &c, c.verdict);
         print_groups(stdout, &t, &planned);
     }
     if (c.has_torch) judge_end(&c.torch);
