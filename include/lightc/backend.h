@@ -52,7 +52,7 @@ typedef struct lc_backend_ops {
     /* The kernels that the backend uses: chosen when a graph is made, so that all its plans use the same. Reads the
      * environment (cpu: LIGHTC_ISA). *set is constant and belongs to the backend. */
     lc_status (*kernel_set)(void *device, const void **set);
-    /* Kernels of the set that can do the call as it is (types, shapes, strides, threads, accumulate), best first: at
+    /* Kernels of the set that can do the call as it is (types, shapes, strides, threads, rounded), best first: at
      * most `max`; *n may be 0; then the host's memory allows call->op->kernel, and the others fail. They take the same
      * layout. The result depends only on the call: running out of memory is an error, never another kernel. Operators
      * flagged LC_OP_HOST need no kernels. */

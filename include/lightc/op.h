@@ -99,6 +99,8 @@ struct lc_call {
     struct lc__fault *fault;              /* used by lc_call_bad_index */
     const lc_call *origin;                /* a copy that a device keeps of a call: the call itself; else NULL */
     lc_matmul_precision matmul_precision; /* what products of f32 may be computed in; kernels may use a higher one */
+    uint32_t rounded;    /* bit i: in[i], of f32, counts as rounded to `rounded_to`, of 16 bits; only */
+    lc_dtype rounded_to; /* set if kernel->flags has LC_KERNEL_ROUNDS */
 };
 
 /* An out-of-range index among the values of an operand. */
@@ -134,6 +136,7 @@ enum {
     LC_KERNEL_INPLACE_0 = 2,   /* out[0] may share memory with in[0] if types are equal and in[0] dies here */
     LC_KERNEL_INPLACE_ANY = 4, /* out[0] may share memory with any input of equal type that dies here */
     LC_KERNEL_SERIAL = 8,      /* never gains from threads */
+    LC_KERNEL_ROUNDS = 16,     /* run() honors call->rounded of in[0] and in[1], supports() is asked with it */
 };
 
 struct lc_kernel {

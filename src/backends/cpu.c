@@ -36,6 +36,7 @@ static bool has_units(const void *set, lc_dtype dtype)
 
 static bool is_low(const lc_call *call)
 {
+    if (call->rounded) return call->rounded_to == LC_BF16;
     return call->n_in > 1 && (call->in[0].dtype == LC_BF16 || call->in[1].dtype == LC_BF16);
 }
 
@@ -80,21 +81,10 @@ static bool prefers_own(const void *set, const lc_call *call, const lc_kernel *o
     return is_set(set, "avx512_bf16") && vectors_prefer_own(call, own);
 }
 
-/* Own convolutions copy patches, of few channels nearly number by number. oneDNN's convert numbers of bf16 in
- * registers, and without units for them take 0.33 ms in place of 2.2 for a gradient of 32 x 1 x 3 x 3 weights (100
- * images of 28 x 28, AVX-512, oneDNN 2.6), and 0.58 in place of 0.78 forward. */
-static bool has_few_channels(const lc_call *call)
-{
-    if (call->in[0].dtype != LC_BF16) return false;
-    if (call->op == &lc__op_conv) return call->in[1].shape[1] <= 4;
-    return call->op == &lc__op_conv_weight_grad && call->out[0].shape[1] <= 4;
-}
-
 /* bf16: oneDNN's kernels come first where they are faster, and are not used elsewhere. */
 static lc_status find_low_kernels(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n)
 {
-    bool fast =
-        (has_units(set, LC_BF16) && lc__onednn_bf16_is_fast(lc__units_bf16_is_fast())) || has_few_channels(call);
+    bool fast = has_units(set, LC_BF16) && lc__onednn_bf16_is_fast(lc__units_bf16_is_fast());
     const lc_kernel *own = lc__isa_kernel(set, call);
     bool own_first = own && prefers_own(set, call, own);
     if (own_first) out[(*n)++] = own;

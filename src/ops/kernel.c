@@ -83,6 +83,9 @@ lc_status lc__find_kernels(const lc_device *on, const void *set, const lc_call *
         if (yes) out[(*n)++] = a->kernel;
     }
     if (*n < max) LC_TRY(on->ops->find_kernels(set, call, max - *n, out + *n, &own));
-    *n += own;
+    own += *n;
+    *n = 0;
+    for (int i = 0; i < own; i++)
+        if (!call->rounded || out[i]->flags & LC_KERNEL_ROUNDS) out[(*n)++] = out[i];
     return LC_OK;
 }

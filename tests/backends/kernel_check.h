@@ -33,7 +33,9 @@ typedef struct kernel_case {
     double f64;                       /* the tolerance in f64, relative to the largest element, or, if `of_largest`
                                          is 0, to the element; 0: the same bits */
     bool accumulate;                  /* the first result is added to what is there */
-    bool may_lack;                    /* a missing fast kernel is accepted */
+    uint32_t rounded;                 /* as in lc_call */
+    lc_dtype rounded_to;
+    bool may_lack; /* a missing fast kernel is accepted */
     uint64_t seed;
 } kernel_case;
 
@@ -203,7 +205,9 @@ static lc_call call_of(kernel_case *c, const lc_kernel *kernel, int threads)
                      .rng = &check_rng,
                      .threads = threads,
                      .deterministic = true,
-                     .accumulate = c->accumulate};
+                     .accumulate = c->accumulate,
+                     .rounded = c->rounded,
+                     .rounded_to = c->rounded_to};
 }
 
 static void run_kernel(kernel_case *c, const lc_kernel *kernel, int threads)

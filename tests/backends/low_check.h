@@ -34,16 +34,24 @@ static double roundoff(lc_dtype dtype)
     return dtype == LC_BF16 ? 0x1p-8 : dtype == LC_F16 ? 0x1p-11 : 0;
 }
 
+/* The number that an operand counts as. */
+static float counted(const kernel_case *c, int operand, float x)
+{
+    if (!(c->rounded >> operand & 1)) return x;
+    return c->rounded_to == LC_BF16 ? lc__bf16_to_f32(lc__f32_to_bf16(x)) : lc__f16_to_f32(lc__f32_to_f16(x));
+}
+
 /* The same call in f32. */
 static kernel_case in_f32(const kernel_case *c)
 {
     kernel_case f32 = *c;
+    f32.rounded = 0;
     for (int i = 0; i < c->n_in; i++) {
         if (c->in[i].dtype == LC_BOOL) f32.storage[i] = NULL; /* it stays that of c */
         if (c->in[i].ndim < 0 || c->in[i].dtype == LC_BOOL) continue;
         int64_t n = view_span(&c->in[i]);
         float *values = malloc((size_t)n * sizeof *values + 64);
-        for (int64_t k = 0; k < n; k++) values[k] = number_at(c->in[i].dtype, c->storage[i], k);
+        for (int64_t k = 0; k < n; k++) values[k] = counted(c, i, number_at(c->in[i].dtype, c->storage[i], k));
         f32.in[i].dtype = LC_F32;
         f32.in[i].data = f32.storage[i] = values;
     }
@@ -140,6 +148,7 @@ static inline void check_low(kernel_case *c, lc_dtype out, bool accumulate)
         lc_call call = call_of(c, NULL, 1);
         const lc_kernel *kernel = lc__isa_kernel(isa, &call);
         if (!kernel && c->may_lack) continue;
+        if (c->rounded && kernel && !(kernel->flags & LC_KERNEL_ROUNDS)) TEST_FAIL("%s does not round", kernel->name);
         if (!kernel) TEST_FAIL("%s has no kernel for %s of %s", sets[s], c->op->name, lc_dtype_name(c->in[0].dtype));
         check_low_kernel(c, kernel, want, accumulate);
     }

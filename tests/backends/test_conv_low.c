@@ -112,6 +112,54 @@ TEST(gradients_of_the_weights)
         }
 }
 
+/* Where oneDNN takes longer. */
+TEST(gradients_of_the_weights_in_f32)
+{
+    static const geometry g = {4, 260, 21, 9, 9, 3, 2, 1, 1, 1};
+    for (int accumulate = 0; accumulate < 2; accumulate++) check(WEIGHT_GRAD, &g, LC_F32, LC_F32, 0, 0, accumulate);
+}
+
+/* Images of few channels: borders, strides, widths below what is computed together. */
+TEST(few_channels)
+{
+    for (uint64_t i = 0; i < ROUNDS(150, 10); i++) {
+        uint64_t n = 0;
+        int64_t v[9];
+        static const int64_t least[9] = {1, 1, 1, 1, 1, 1, 1, 0, 1}, most[9] = {40, 4, 6, 30, 40, 7, 3, 3, 2};
+        for (int k = 0; k < 9; k++)
+            v[k] = least[k] + (int64_t)lc_random_below(i, n++, (uint64_t)(most[k] - least[k] + 1));
+        geometry g = {v[0], v[1], 16 * v[2] - (i % 3 ? 0 : 8), v[3], v[4], v[5], v[6], v[7], v[8], 1};
+        const int64_t reach = (g.kernel - 1) * g.dilation + 1 - 2 * g.padding;
+        if (g.h < reach) g.h += reach;
+        if (g.w < reach) g.w += reach;
+        const lc_dtype type = low[lc_random_below(i, n++, 3) == 0];
+        if (i & 1)
+            check(WEIGHT_GRAD, &g, type, i & 2 ? LC_F32 : type, 0, 0, i & 4);
+        else
+            check(FORWARD, &g, type, i & 8 ? LC_F32 : type,
+                  i & 2   ? 0
+                  : i & 4 ? LC_F32
+                          : type,
+                  (int64_t)(i / 16 % 4), false);
+    }
+}
+
+TEST(few_channels_of_a_signal)
+{
+    static const int64_t x[] = {3, 2, 50}, w[] = {24, 2, 5}, y[] = {3, 24, 25}, ints[] = {1, 2, 2, 1, 1};
+    for (int grad = 0; grad < 2; grad++) {
+        kernel_case c = case_of(ops[grad ? WEIGHT_GRAD : FORWARD]);
+        c.of_largest = 1e-5;
+        c.out_layout = CHECK_CHANNELS_LAST;
+        add_input(&c, LC_BF16, CHECK_CHANNELS_LAST, 3, grad ? y : x, fill_normal, 1);
+        add_input(&c, LC_BF16, CHECK_CHANNELS_LAST, 3, grad ? x : w, fill_normal, 1);
+        if (!grad) add_missing(&c);
+        for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) add_int(&c, ints[i]);
+        add_int(&c, grad ? 5 : 0);
+        check_low(&c, LC_BF16, grad);
+    }
+}
+
 /* An error at an edge may show with one shape in hundreds. */
 TEST(random_geometries)
 {

@@ -22,13 +22,22 @@ static void add_matrix(kernel_case *c, lc_dtype type, int64_t batch, int64_t row
     v->stride[n - 1] = turned ? wide : 1;
 }
 
-static void check_matmul(lc_dtype x, lc_dtype y, lc_dtype out, int64_t batch, const int64_t *z, int how)
+/* `rounded`: which factors count as rounded to `to` */
+static void check_rounded(uint32_t rounded, lc_dtype to, lc_dtype x, lc_dtype y, lc_dtype out, int64_t batch,
+                          const int64_t *z, int how)
 {
     kernel_case c = case_of(&lc__op_matmul);
     c.of_largest = 5e-6;
+    c.rounded = rounded;
+    c.rounded_to = to;
     add_matrix(&c, x, batch, z[0], z[1], how & 1, how & 4 ? 3 : 0);
     add_matrix(&c, y, batch, z[1], z[2], how & 2, how & 4 ? 5 : 0);
     check_low(&c, out, how & 8);
+}
+
+static void check_matmul(lc_dtype x, lc_dtype y, lc_dtype out, int64_t batch, const int64_t *z, int how)
+{
+    check_rounded(0, 0, x, y, out, batch, z, how);
 }
 
 static const int64_t sizes[][3] = {{4, 1, 4},     {1, 70, 40},   {3, 300, 2},     {7, 9, 17},    {12, 16, 32},
@@ -54,6 +63,18 @@ TEST(operands_of_different_types)
         check_matmul(LC_F32, LC_F32, LC_BF16, 0, sizes[7], how);
         check_matmul(LC_F32, LC_BF16, LC_F32, 0, sizes[6], how);
     }
+}
+
+/* Factors of f32 that count as rounded, in every layout. */
+TEST(factors_that_are_rounded)
+{
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int how = 0; how < 16; how += ROUNDS(1, 5))
+            for (int t = 0; t < 2; t++) {
+                check_rounded(1, low[t], LC_F32, low[t], low[t], 0, sizes[i], how);
+                check_rounded(2, low[t], low[t], LC_F32, low[t], 0, sizes[i], how);
+                check_rounded(3, low[t], LC_F32, LC_F32, LC_F32, i % 3 ? 0 : 4, sizes[i], how);
+            }
 }
 
 /* More panels than are packed at once: sums over k are not rounded before the last block. */
@@ -157,17 +178,26 @@ TEST(slope_of_gelu)
     }
 }
 
+/* `rounded`: x of the layer is f32 that counts as rounded */
+static void check_weight_grad(bool rounded, lc_dtype type, lc_dtype out, const int64_t *z, int how)
+{
+    kernel_case c = case_of(&lc__op_linear_weight_grad);
+    c.of_largest = 5e-6;
+    c.rounded = rounded ? 2 : 0;
+    c.rounded_to = type;
+    add_matrix(&c, type, 0, z[1], z[0], how & 1, how & 4 ? 3 : 0);
+    add_matrix(&c, rounded ? LC_F32 : type, 0, z[1], z[2], how & 2, how & 4 ? 5 : 0);
+    check_low(&c, out, how & 8);
+}
+
 TEST(gradients_of_weight_and_bias)
 {
     for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
         const int64_t *z = fused_sizes[i];
         for (int how = 0; how < 32; how += ROUNDS(1, 7)) {
             lc_dtype type = low[i % 2];
-            kernel_case c = case_of(&lc__op_linear_weight_grad);
-            c.of_largest = 5e-6;
-            add_matrix(&c, type, 0, z[1], z[0], how & 1, how & 4 ? 3 : 0);
-            add_matrix(&c, type, 0, z[1], z[2], how & 2, how & 4 ? 5 : 0);
-            check_low(&c, how & 16 ? LC_F32 : type, how & 8);
+            check_weight_grad(false, type, how & 16 ? LC_F32 : type, z, how);
+            check_weight_grad(true, type, how & 16 ? LC_F32 : type, z, how);
         }
     }
 }
@@ -184,7 +214,9 @@ TEST(random_matrices)
         }
         const lc_dtype type = low[lc_random_below(i, n++, 4) == 0], out = lc_random_below(i, n++, 2) ? LC_F32 : type;
         const int64_t batch = lc_random_below(i, n++, 3) ? 0 : 1 + (int64_t)lc_random_below(i, n++, 4);
-        check_matmul(type, type, out, batch, z, (int)lc_random_below(i, n++, 16));
+        const int how = (int)lc_random_below(i, n++, 16);
+        check_matmul(type, type, out, batch, z, how);
+        check_rounded(1 + i % 3, type, i % 3 == 1 ? type : LC_F32, i % 3 ? LC_F32 : type, out, batch, z, how);
     }
 }
 

@@ -164,12 +164,30 @@ static const lc_kernel *winograd(int set, which kind)
 /* Channels are multiples of every set's vector. Sizes: less than a tile, every remainder, many tiles; blocks of tiles
  * and stretches (128 tiles and more) that end early; one panel of columns, a part of one, several and a part. */
 static const geometry geometries[] = {
-    {1, 16, 16, 1, 1, 1},   {1, 16, 16, 3, 3, 0},    {1, 16, 16, 1, 1, 2},  {1, 16, 32, 2, 3, 1},
-    {2, 32, 16, 4, 4, 1},   {1, 16, 48, 5, 6, 0},    {3, 48, 16, 6, 7, 2},  {1, 64, 80, 7, 5, 1},
-    {2, 80, 64, 8, 9, 0},   {1, 96, 16, 9, 8, 2},    {5, 16, 16, 10, 3, 1}, {1, 32, 64, 14, 14, 0},
-    {2, 32, 64, 13, 11, 2}, {1, 16, 16, 3, 41, 1},   {1, 16, 16, 40, 4, 2}, {7, 16, 32, 12, 1, 1},
-    {9, 16, 16, 17, 18, 1}, {11, 32, 16, 14, 14, 0}, {3, 16, 112, 6, 6, 1}, {2, 160, 144, 4, 5, 1},
+    {1, 16, 16, 1, 1, 1},
+    {1, 16, 16, 3, 3, 0},
+    {1, 16, 16, 1, 1, 2},
+    {1, 16, 32, 2, 3, 1},
+    {2, 32, 16, 4, 4, 1},
+    {1, 16, 48, 5, 6, 0},
+    {3, 48, 16, 6, 7, 2},
+    {1, 64, 80, 7, 5, 1},
+    {2, 80, 64, 8, 9, 0},
+    {1, 96, 16, 9, 8, 2},
+    {5, 16, 16, 10, 3, 1},
+    {1, 32, 64, 14, 14, 0},
+    {2, 32, 64, 13, 11, 2},
+    {1, 16, 16, 3, 41, 1},
+    {1, 16, 16, 40, 4, 2},
+    {7, 16, 32, 12, 1, 1},
+    {9, 16, 16, 17, 18, 1},
+    {11, 32, 16, 14, 14, 0},
+    {3, 16, 112, 6, 6, 1},
+    {2, 160, 144, 4, 5, 1},
     {5, 64, 48, 23, 22, 1},
+    /* kernels whose points are too many for caches, few tiles: in blocks, which are not whole at the ends */
+    {2, 416, 304, 4, 5, 1},
+    {1, 304, 416, 3, 3, 2},
 };
 #define GEOMETRIES ((int)(sizeof geometries / sizeof *geometries))
 

@@ -359,6 +359,12 @@ mutate 'subnormal numbers rounded to 0' src/backends/cpu/isa/stored.h 's/#define
 mutate 'the last pair of a product left out' src/backends/cpu/isa/product_dot.h 's/const int64_t pairs = parts(depth, 2);/const int64_t pairs = depth \/ 2;/' test_product_low
 mutate 'a copy that ends with the last whole square' src/backends/cpu/isa/copy.c 's/const int64_t r = k + side > rows ? rows - side : k;/const int64_t r = k + side > rows ? 0 : k;/' test_cpu_training_kernels:copies_between
 mutate 'the last panel of patches left out' src/backends/cpu/isa/product_pairs.h 's/smaller(first + PACKED_PANELS \* PANEL, n1);/smaller(first + (PACKED_PANELS - 1) * PANEL, n1);/' test_conv_low
+mutate 'the border of images of few channels' src/backends/cpu/isa/conv_few.c 's/count, to + left);/count, to);/' test_conv_low:few_channels
+mutate 'the last numbers of patches of few channels' src/backends/cpu/isa/conv_few.c 's/for (; i < f->numbers; i++) add_channels/for (; i + 1 < f->numbers; i++) add_channels/' test_conv_low:few_channels
+mutate 'factors that are not rounded' src/backends/cpu/isa/product.c 's/return call->rounded >> i \& 1 ?/return false ?/' test_product_low:factors_that_are_rounded
+mutate 'a tensor that is written before it is rounded' src/engine/plan/read_rounded.c 's/written |= writes(r, n);//' test_read_rounded:written
+mutate 'a rounded copy that is kept' src/engine/plan/read_rounded.c 's/ \&\& !values\[n->out\[0\]\].keep \&\&/ \&\&/' test_read_rounded:other_readers
+mutate 'any number of products that round' src/engine/plan/read_rounded.c 's/MOST_READERS 3/MOST_READERS 4/' test_read_rounded:many_readers
 mutate 'the edge of images that units convolve' src/backends/cpu/isa/conv_units.c 's/s->padding\[W\] \* c->pixel;/0;/' test_conv_low:convolutions,gradients_of_the_input
 mutate 'weights of attention not divided again' src/backends/cpu/isa/attention.h 's|1\.f / sum);|1.f + 0 * sum);|' test_attention_digits
 mutate 'a key before the last one left out of attention in pairs' src/backends/cpu/isa/attention_pairs.c 's|seen_by_group(b, r) + 1) / 2|seen_by_group(b, r)) / 2|' test_attention_low

@@ -21,7 +21,8 @@ static lc_status find_kernel(const lc_build *b, lc_call *call)
     call->deterministic = g->options.deterministic;
     call->matmul_precision = g->products;
     bool host = lc__on_host(g->on);
-    if (reference && (host || call->op->flags & LC_OP_HOST)) LC_TRY(lc__kernel_supports(reference, call, &plain));
+    if (reference && !call->rounded && (host || call->op->flags & LC_OP_HOST))
+        LC_TRY(lc__kernel_supports(reference, call, &plain));
     if (!plain || (host && !g->reference_only))
         LC_TRY(lc__find_kernels(g->on, g->kernel_set, call, 1, &call->kernel, &n));
     if (n == 0) call->kernel = plain ? reference : NULL;
@@ -97,7 +98,7 @@ lc_status lc__choose_kernel(const lc_build *b, lc_call *call)
                    lc__device_name(b->g->on, device));
 }
 
-lc_call lc__call_of(const lc_ir_node *n, lc_view *views)
+lc_call lc__call_of(const lc_build *b, const lc_ir_node *n, lc_view *views)
 {
     return (lc_call){.op = n->op,
                      .n_in = n->n_in,
@@ -107,7 +108,9 @@ lc_call lc__call_of(const lc_ir_node *n, lc_view *views)
                      .in = views,
                      .out = views + n->n_in,
                      .ints = n->ints,
-                     .floats = n->floats};
+                     .floats = n->floats,
+                     .rounded = n->rounded,
+                     .rounded_to = b->g->low};
 }
 
 lc_status lc__kernel_of(lc_build *b, const lc_ir_node *n, const lc_kernel **kernel)
@@ -121,7 +124,7 @@ lc_status lc__kernel_of(lc_build *b, const lc_ir_node *n, const lc_kernel **kern
         else
             lc__view_of(&b->values[value].type, LC_ROW_MAJOR, NULL, &views[i]);
     }
-    lc_call call = lc__call_of(n, views);
+    lc_call call = lc__call_of(b, n, views);
     LC_TRY(find_kernel(b, &call));
     *kernel = call.kernel;
     return LC_OK;

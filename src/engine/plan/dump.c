@@ -31,7 +31,7 @@ static size_t view_bytes(const lc_view *v)
     return v->ndim < 0 ? 0 : n;
 }
 
-static void print_view(FILE *f, const lc_graph *g, const lc_view *v)
+static void print_view(FILE *f, const lc_graph *g, const lc_view *v, const char *rounded_to)
 {
     if (v->ndim < 0) {
         fprintf(f, " -");
@@ -41,7 +41,8 @@ static void print_view(FILE *f, const lc_graph *g, const lc_view *v)
     char text[128];
     const char *data = v->data, *arena = g->arena;
     bool inside = data >= arena && data < arena + g->arena_reserved;
-    fprintf(f, " %s%s", lc_dtype_name(v->dtype), lc__shape_text(&type, text, sizeof text));
+    fprintf(f, " %s%s%s%s", lc_dtype_name(v->dtype), *rounded_to ? "~" : "", rounded_to,
+            lc__shape_text(&type, text, sizeof text));
     bool row = lc__is_dense(v->ndim, v->shape, v->stride, LC_ROW_MAJOR);
     if (!row) fprintf(f, lc__is_dense(v->ndim, v->shape, v->stride, LC_CHANNELS_LAST) ? ":cl" : ":strided");
     if (inside)
@@ -79,9 +80,10 @@ static void dump_text(FILE *f, const lc_graph *g, const lc_plan *p)
         fprintf(f, "%4d %9.1f us  %d thr  %-22s %-24s", i, pc->seconds * 1e6, c->threads, shown(c->op->name, a),
                 shown(c->kernel->name, b));
         print_fused(f, c);
-        for (int k = 0; k < c->n_in && k < 8; k++) print_view(f, g, &c->in[k]);
+        for (int k = 0; k < c->n_in && k < 8; k++)
+            print_view(f, g, &c->in[k], c->rounded >> k & 1 ? lc_dtype_name(c->rounded_to) : "");
         fprintf(f, " ->");
-        for (int k = 0; k < c->n_out; k++) print_view(f, g, &c->out[k]);
+        for (int k = 0; k < c->n_out; k++) print_view(f, g, &c->out[k], "");
         fprintf(f, "%s  %zu bytes, scratch %zu  %s:%d\n", c->accumulate ? " +=" : "", bytes, c->scratch_bytes,
                 shown(base_name(pc->site.file), a), pc->site.line);
     }

@@ -367,7 +367,7 @@ static lc_status lower_node(lc_build *b, lc_ir_node *n)
     if (n->op == &lc__op_assign) LC_TRY(fit_assigned(b, n));
     lc_view *views = lc__build_alloc(b, (size_t)(n->n_in + n->n_out + 1) * sizeof *views);
     if (!views) return LC_ERR_MEMORY;
-    lc_call call = lc__call_of(n, views);
+    lc_call call = lc__call_of(b, n, views);
     LC_TRY(choose_kernel(b, n, views, &call));
     const lc_kernel *kernel = call.kernel;
     lc_layout common = kernel->layout == LC_WANT_ELEMENTWISE && n->n_out ? common_layout(b, n) : LC_ROW_MAJOR;

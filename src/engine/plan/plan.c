@@ -245,6 +245,7 @@ static const lc_pass passes[] = {
     {LC_PHASE_FUSE, lc__fuse_patterns},
     {LC_PHASE_FUSE, lc__fuse_elementwise},
     {LC_PHASE_FUSE, lc__compute_again},
+    {LC_PHASE_FUSE, lc__read_rounded},
     {LC_PHASE_LOWER, lc__lower},
     {LC_PHASE_LOWER, lc__share_memory},
     {LC_PHASE_LOWER, lc__assign_arena},

@@ -14,6 +14,7 @@ typedef struct lc_ir_node {
     bool gradient;   /* of a backward pass */
     bool checks;     /* indices that the program gave it: runs even if nobody reads its results */
     int n_in, n_out, n_int, n_float;
+    uint32_t rounded; /* operands that count as rounded (lc_call) */
     uint32_t *in, *out;
     int64_t *ints;
     double *floats;           /* values of constants; */
@@ -141,7 +142,7 @@ bool lc__expand_any_write(const lc_build *b);
 lc_status lc__assign_storage_types(lc_build *b);
 /* choose_kernel.c */
 /* The call that a kernel is chosen for; views: of the node's operands and results. */
-lc_call lc__call_of(const lc_ir_node *n, lc_view *views);
+lc_call lc__call_of(const lc_build *b, const lc_ir_node *n, lc_view *views);
 /* Sets call->kernel and call->threads; LC_ERR_UNSUPPORTED if there is no kernel. */
 lc_status lc__choose_kernel(const lc_build *b, lc_call *call) LC_MUST_USE;
 /* The kernel of a node before it is lowered, when layouts are unknown: operands are taken as dense. NULL: none. */
@@ -155,6 +156,8 @@ lc_status lc__drop_dead(lc_build *b);
 lc_status lc__fuse_patterns(lc_build *b);
 lc_status lc__fuse_elementwise(lc_build *b);
 lc_status lc__compute_again(lc_build *b);
+/* read_rounded.c */
+lc_status lc__read_rounded(lc_build *b);
 /* lower.c: nodes -> calls and storages */
 lc_status lc__lower(lc_build *b);
 /* share_memory.c: merges storages */

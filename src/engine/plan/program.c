@@ -184,7 +184,9 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
                    .threads = from->threads,
                    .deterministic = g->options.deterministic,
                    .accumulate = from->accumulate,
-                   .matmul_precision = g->products};
+                   .matmul_precision = g->products,
+                   .rounded = n->rounded,
+                   .rounded_to = g->low};
     fill_views(b, n, c, at->view);
     if (n->n_int) memcpy(at->ints, n->ints, (size_t)n->n_int * sizeof *at->ints);
     fill_floats(p, n, at->floats);

@@ -45,7 +45,10 @@ lc_status lc__tuning_key(const lc_call *call, char **key)
 {
     lc__str s = {0};
     lc__str_add(&s, "%s", call->op->name);
-    for (int i = 0; i < call->n_in; i++) add_operand(&s, &call->in[i]);
+    for (int i = 0; i < call->n_in; i++) {
+        add_operand(&s, &call->in[i]);
+        if (call->rounded >> i & 1) lc__str_add(&s, "~%s", lc_dtype_name(call->rounded_to));
+    }
     lc__str_add(&s, " >");
     for (int i = 0; i < call->n_out; i++) add_operand(&s, &call->out[i]);
     lc__str_add(&s, " (");

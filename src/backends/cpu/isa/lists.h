@@ -67,6 +67,7 @@
     X(conv_f64)                                                                                                        \
     X(rnn)                                                                                                             \
     X(winograd)                                                                                                        \
+    X(conv_few)                                                                                                        \
     X(conv_low)
 
 #define LC_ISA_DECLARE_LIST(name) extern const lc__kernel_entry LC_ISA_NAME(lc__##name##_kernels)[];

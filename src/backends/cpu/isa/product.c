@@ -15,6 +15,12 @@
 /* Smaller matrices of a batch are left to onednn/matmul.c, which distributes them whole. */
 #define BATCH_WORK ((int64_t)8 << 20)
 
+/* Kernels that convert numbers of 16 bits can as well round those of f32. Others take numbers of bf16 as they are. */
+#if defined(LC_ISA_PAIRS)
+#define ROUNDS 0
+#else
+#define ROUNDS LC_KERNEL_ROUNDS
+#endif
 /* Whether products of f32 are computed from numbers of bf16 if the precision allows it. */
 #if defined(LC_ISA_AMX)
 #define LOWERS true
@@ -41,6 +47,12 @@ static bool is_low(const lc_view *v)
     return v->ndim >= 0 && v->dtype != LC_F32;
 }
 
+/* The type of a factor: of f32 that are rounded, what they are rounded to. */
+static lc_dtype factor_type(const lc_call *call, int i)
+{
+    return call->rounded >> i & 1 ? call->rounded_to : call->in[i].dtype;
+}
+
 /* Sets what follows from the types. Returns whether they are supported. */
 static bool plan_types(const lc_call *call, product_job *j)
 {
@@ -50,6 +62,7 @@ static bool plan_types(const lc_call *call, product_job *j)
         if (v->ndim >= 0 && !is_stored(v->dtype)) return false;
         j->low |= is_low(v);
     }
+    j->low |= call->rounded != 0;
     e->kind = epilogue_of(call->op);
 #if defined(LC_ISA_PAIRS)
     lc_dtype type = call->in[0].dtype;
@@ -59,8 +72,8 @@ static bool plan_types(const lc_call *call, product_job *j)
     j->halves = lowered && call->matmul_precision == LC_MATMUL_HIGH ? 2 : 1;
     j->low |= lowered;
 #endif
-    j->x_type = call->in[0].dtype;
-    j->y_type = call->in[1].dtype;
+    j->x_type = stored_type(call->in[0].dtype, factor_type(call, 0));
+    j->y_type = stored_type(call->in[1].dtype, factor_type(call, 1));
     j->out_type = call->out[e->kind == EPILOGUE_GELU ? call->n_out - 1 : 0].dtype;
     j->rounds = is_low(&call->out[0]) || j->out_type != LC_F32;
     e->y_type = call->out[0].dtype;
@@ -202,7 +215,7 @@ static void release(lc_call *call)
 static const lc_kernel matmul_kernel = {
     .name = "product_" LC_ISA_STRING,
     .layout = LC_WANT_MATRIX,
-    .flags = LC_KERNEL_ACCUMULATES,
+    .flags = LC_KERNEL_ACCUMULATES | ROUNDS,
     .supports = supports,
     .prepare = prepare,
     .run = run,
@@ -212,6 +225,7 @@ static const lc_kernel matmul_kernel = {
 static const lc_kernel linear_kernel = {
     .name = "product_" LC_ISA_STRING,
     .layout = LC_WANT_MATRIX,
+    .flags = ROUNDS,
     .supports = supports,
     .prepare = prepare,
     .run = run,
@@ -221,6 +235,7 @@ static const lc_kernel linear_kernel = {
 static const lc_kernel gelu_kernel = {
     .name = "product_" LC_ISA_STRING,
     .layout = LC_WANT_ROW_MAJOR,
+    .flags = ROUNDS,
     .supports = supports,
     .prepare = prepare,
     .run = run,

@@ -38,6 +38,7 @@
 #define OWN_PANELS   4                  /* panels that a piece makes at a time */
 #define SHARED_BYTES ((int64_t)4 << 20) /* panels, or panels and strips */
 #define STRIPS_BYTES ((int64_t)1 << 20) /* only the strips */
+#define CONVERTED    64                 /* columns of a piece, at least, if it converts the rows of x for them */
 #define PACKED       16                 /* panels for many pieces, if functions of the job copy them */
 /* Multiplications of a piece: the total divided by PIECES, but at least PIECE_WORK. */
 #define PIECES 64
@@ -180,7 +181,7 @@ static void piece(const void *context, int64_t begin, int64_t end, int thread)
 {
     const product_job *j = context;
     const lc__product *p = &j->p;
-    float *own = j->scratch + j->shared_floats + thread * j->per_thread; /* a part of x, or a panel */
+    float *own = j->scratch + j->shared_floats + thread * j->per_thread; /* panels, then a part of x */
     units_begin();
     for (int64_t i = begin; i < end; i++) {
         int64_t m = i / j->column_blocks * j->row_block, rows = smaller(j->row_block, p->m - m);
@@ -190,13 +191,13 @@ static void piece(const void *context, int64_t begin, int64_t end, int thread)
             target to = target_of(j, m, n0, own);
             for (int64_t k = j->k_begin; k < j->k_end; k += j->depth) {
                 int64_t depth = smaller(j->depth, j->k_end - k);
-                const float *a = own;
+                const float *a = own + j->own_panels;
                 if (!j->copied)
                     a = stored_at(j->x_type, j->x, m * p->xm + k * p->xk);
                 else if (!j->own_copy)
                     a = j->scratch + j->panel_floats + copied_row(j, (k - j->k_begin) / j->depth, depth, m);
                 else if (n0 == first)
-                    copy_x(j, k, depth, m, m + rows, own);
+                    copy_x(j, k, depth, m, m + rows, own + j->own_panels);
                 if (n0 == first && j->after.kind == EPILOGUE_ROW_SUMS)
                     sum_rows(j, a, k, depth, m, rows, i % j->column_blocks);
                 some_columns(j, a, k, depth, to, rows, n0, n1, own);
@@ -226,6 +227,7 @@ static void plan_pieces(product_job *j, int64_t row_work)
     j->row_blocks = parts(p->m, j->row_block);
     j->column_block = whole(parts(work, j->row_block * p->k), PANEL);
     if (j->pack_panels && !j->shared) j->column_block = larger(j->column_block, 2 * PANEL);
+    if (converts_rows(j) && !j->shared) j->column_block = larger(j->column_block, CONVERTED);
     if (j->column_block > p->n / 4 * 3) j->column_block = whole(p->n, PANEL);
     j->column_blocks = parts(p->n, j->column_block);
 }
@@ -236,7 +238,8 @@ static void plan_scratch(product_job *j, int64_t blocks)
     const lc__product *p = &j->p;
     j->blocks_at_once = blocks;
     int64_t row = row_floats(j, j->depth);
-    j->own_copy = j->copied && j->shared && (p->xk == 1 || (j->column_blocks == 1 && blocks == 1));
+    bool once = j->column_blocks == 1 && blocks == 1;
+    j->own_copy = j->copied && (j->shared ? p->xk == 1 || once : converts_rows(j));
     if (j->shared || j->copied) {
         int64_t panels = j->shared ? j->panels * PANEL * column_floats(j, j->depth) : 0;
         int64_t copy = j->copied && !j->own_copy ? whole(p->m, ROWS) * row : 0;
@@ -249,9 +252,8 @@ static void plan_scratch(product_job *j, int64_t blocks)
     j->whole = j->rounds && j->blocks_at_once < blocks;
     if (j->whole) j->sum_floats = whole(p->m * p->n, 16);
     j->shared_floats += j->sum_floats;
-    j->own_floats = !j->shared    ? OWN_PANELS * PANEL * column_floats(j, j->depth)
-                    : j->own_copy ? whole(j->row_block, ROWS) * row
-                                  : 0;
+    j->own_panels = j->shared ? 0 : OWN_PANELS * PANEL * column_floats(j, j->depth);
+    j->own_floats = j->own_panels + (j->own_copy ? whole(j->row_block, ROWS) * row : 0);
     j->per_thread = j->own_floats;
     /* Results that a piece computes elsewhere stay in the first caches until they are rounded. */
     bool elsewhere = j->rounds && !j->direct && !j->whole;

@@ -65,7 +65,7 @@ struct product_job {
     int64_t blocks_at_once;
     int64_t row_block, column_block, row_blocks, column_blocks;
     int64_t at_once; /* columns of a piece that are computed and then finished */
-    int64_t panels, panel_floats, shared_floats, own_floats, per_thread, sum_floats;
+    int64_t panels, panel_floats, shared_floats, own_panels, own_floats, per_thread, sum_floats;
     int64_t k_begin, k_end; /* the range of k whose panels are made */
 };
 

@@ -14,20 +14,36 @@
 #if defined(__F16C__)
 #define FROM_F16_4(p)      _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(p)))
 #define FROM_F16_8(p)      _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
+#define AS_F16_4(p)        _mm_cvtph_ps(_mm_cvtps_ph(_mm_loadu_ps(p), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
+#define AS_F16_8(p)        _mm256_cvtph_ps(_mm256_cvtps_ph(_mm256_loadu_ps(p), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
 #define FROM_F16(n, p, to) *(to) = (vf##n)FROM_F16_##n(p)
+#define AS_F16(n, p, to)   *(to) = (vf##n)AS_F16_##n(p)
 #else
 #define FROM_F16(n, p, to) get_run_of(LC_F16, p, 0, n, (float *)(to))
+#define AS_F16(n, p, to)   get_run_of(F32_AS_F16, p, 0, n, (float *)(to))
 #endif
 #define LOADS(n)                                                                                                       \
     typedef float vf##n __attribute__((vector_size(4 * n)));                                                           \
     typedef float vf##n##_any __attribute__((vector_size(4 * n), aligned(4), may_alias));                              \
     typedef uint16_t vh##n##_any __attribute__((vector_size(2 * n), aligned(2), may_alias));                           \
     typedef uint32_t vu##n __attribute__((vector_size(4 * n)));                                                        \
+    typedef int32_t vi##n __attribute__((vector_size(4 * n)));                                                         \
+    LC_INLINE void as_bf16_##n(const float *from, vf##n *to)                                                           \
+    {                                                                                                                  \
+        const vu##n u = (vu##n) * (const vf##n##_any *)from;                                                           \
+        const vu##n nan = (vu##n)((vi##n)(u & 0x7fffffff) > 0x7f800000);                                               \
+        *to = (vf##n)(((u + 0x7fff + (u >> 16 & 1)) & 0xffff0000 & ~nan) | (nan & 0x7fc00000));                        \
+    }                                                                                                                  \
     LC_INLINE void load_##n(const lc_dtype type, const void *from, int64_t at, vf##n *to)                              \
     {                                                                                                                  \
+        const float *floats = (const float *)from + at;                                                                \
         const uint16_t *bits = (const uint16_t *)from + at;                                                            \
         if (type == LC_F32)                                                                                            \
-            *to = *(const vf##n##_any *)((const float *)from + at);                                                    \
+            *to = *(const vf##n##_any *)floats;                                                                        \
+        else if (type == F32_AS_BF16)                                                                                  \
+            as_bf16_##n(floats, to);                                                                                   \
+        else if (type == F32_AS_F16)                                                                                   \
+            AS_F16(n, floats, to);                                                                                     \
         else if (type == LC_BF16)                                                                                      \
             *to = (vf##n)(__builtin_convertvector(*(const vh##n##_any *)bits, vu##n) << 16);                           \
         else                                                                                                           \
@@ -218,22 +234,32 @@ LC_INLINE void make_rows_of(const lc_dtype type, const lc__product *p, const voi
     for (int64_t m = 0; m < rows; m++) get_run_of(type, x, (m0 + m) * p->xm + k0, depth, to + m * step);
 }
 
+#define READ(t, function, ...)                                                                                         \
+    do {                                                                                                               \
+        if ((t) == F32_AS_BF16)                                                                                        \
+            function(F32_AS_BF16, __VA_ARGS__);                                                                        \
+        else if ((t) == F32_AS_F16)                                                                                    \
+            function(F32_AS_F16, __VA_ARGS__);                                                                         \
+        else                                                                                                           \
+            STORED(t, function, __VA_ARGS__);                                                                          \
+    } while (0)
+
 static __attribute__((noinline)) void make_some_panels(lc_dtype type, const lc__product *p, const void *y, int64_t k,
                                                        int64_t depth, int64_t n0, int64_t n1, float *to)
 {
-    STORED(type, make_panels_of, p, y, k, depth, n0, n1, to);
+    READ(type, make_panels_of, p, y, k, depth, n0, n1, to);
 }
 
 static __attribute__((noinline)) void make_strips(lc_dtype type, const lc__product *p, const void *x, int64_t k,
                                                   int64_t depth, int64_t m, int64_t rows, float *to)
 {
-    STORED(type, make_strips_of, p, x, k, depth, m, rows, to);
+    READ(type, make_strips_of, p, x, k, depth, m, rows, to);
 }
 
 static __attribute__((noinline)) void make_rows(lc_dtype type, const lc__product *p, const void *x, int64_t k,
                                                 int64_t depth, int64_t m, int64_t rows, float *to, int64_t step)
 {
-    STORED(type, make_rows_of, p, x, k, depth, m, rows, to, step);
+    READ(type, make_rows_of, p, x, k, depth, m, rows, to, step);
 }
 
 #endif

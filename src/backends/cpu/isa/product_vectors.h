@@ -22,6 +22,12 @@ static int64_t depth_of(const product_job *j)
     return 256;
 }
 
+/* Whether x is copied because its numbers are not f32, or count as rounded. */
+static bool converts_rows(const product_job *j)
+{
+    return j->x_type != LC_F32 && j->p.xk == 1 && !j->pack_rows && j->after.kind != EPILOGUE_ROW_SUMS;
+}
+
 /* Sets which factors are copied, and how. */
 static void plan_copies(product_job *j, bool few_rows)
 {
@@ -30,7 +36,7 @@ static void plan_copies(product_job *j, bool few_rows)
      * twice as many, which is enough for wide pieces. */
     int64_t conflict = j->column_blocks > 1 ? 512 : 1024;
     j->strips = p->xk != 1 || (p->m > 1 && p->xm % conflict == 0) || j->after.kind == EPILOGUE_ROW_SUMS;
-    if (j->pack_rows || (j->x_type != LC_F32 && p->xk == 1 && j->after.kind != EPILOGUE_ROW_SUMS)) {
+    if (j->pack_rows || converts_rows(j)) {
         j->strips = false;
         j->row_step = whole(j->depth, 16) | 16; /* an odd number of lines of the cache */
     }

@@ -28,9 +28,24 @@ static inline bool is_stored(lc_dtype t)
             function(LC_F32, __VA_ARGS__);                                                                             \
     } while (0)
 
+/* Types of operands that are only read: f32 in memory that count as rounded to 16 bits. */
+#define F32_AS_BF16 ((lc_dtype)(LC_BF16 | 64))
+#define F32_AS_F16  ((lc_dtype)(LC_F16 | 64))
+
+/* How numbers of the type `in_memory` are read that count as rounded to the type `as`. */
+static inline lc_dtype stored_type(lc_dtype in_memory, lc_dtype as)
+{
+    return in_memory == as ? as : (lc_dtype)(as | 64);
+}
+
+LC_INLINE bool is_f32_in_memory(const lc_dtype t)
+{
+    return t == LC_F32 || t == F32_AS_BF16 || t == F32_AS_F16;
+}
+
 LC_INLINE size_t stored_size(const lc_dtype t)
 {
-    return t == LC_F32 ? sizeof(float) : sizeof(uint16_t);
+    return is_f32_in_memory(t) ? sizeof(float) : sizeof(uint16_t);
 }
 
 /* The address of element i. */
@@ -125,11 +140,21 @@ LC_INLINE uint16_t f32_to_f16(float x)
 #define f32_to_f16 lc__f32_to_f16
 #endif
 
+/* The nearest numbers of the type. */
+LC_INLINE vf vrounded(const lc_dtype t, vf x)
+{
+#ifdef __AVX512BF16__
+    if (t == LC_BF16) return bf16_widen(bf16_round(x));
+#endif
+    return t == LC_F32 ? x : t == LC_BF16 ? (vf)(bf16_bits(x) & 0xffff0000) : f16_widen(f16_round(x));
+}
+
 /* ---- loads and stores ---- */
 /* VW numbers from element i on. */
 LC_INLINE vf vget(const lc_dtype t, const void *p, int64_t i)
 {
     if (t == LC_F32) return vload((const float *)p + i);
+    if (is_f32_in_memory(t)) return vrounded((lc_dtype)(t & ~64), vload((const float *)p + i));
     const vh h = *(const vh_any *)((const uint16_t *)p + i);
     return t == LC_BF16 ? bf16_widen(h) : f16_widen(h);
 }
@@ -153,19 +178,12 @@ LC_INLINE vf vanishing(const lc_dtype t)
     return vsplat(vanishing_number(t));
 }
 
-/* The nearest numbers of the type. */
-LC_INLINE vf vrounded(const lc_dtype t, vf x)
-{
-#ifdef __AVX512BF16__
-    if (t == LC_BF16) return bf16_widen(bf16_round(x));
-#endif
-    return t == LC_F32 ? x : t == LC_BF16 ? (vf)(bf16_bits(x) & 0xffff0000) : f16_widen(f16_round(x));
-}
-
 LC_INLINE float get(const lc_dtype t, const void *p, int64_t i)
 {
     uint16_t h;
     if (t == LC_F32) return ((const float *)p)[i];
+    if (t == F32_AS_BF16) return lc__bf16_to_f32(lc__f32_to_bf16(((const float *)p)[i]));
+    if (t == F32_AS_F16) return f16_to_f32(f32_to_f16(((const float *)p)[i]));
     memcpy(&h, (const char *)p + 2 * i, sizeof h);
     return t == LC_BF16 ? lc__bf16_to_f32(h) : f16_to_f32(h);
 }

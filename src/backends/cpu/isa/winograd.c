@@ -3,10 +3,12 @@
  * winograd.h.
  *
  * A convolution goes over the tiles of its result in blocks that stay in the second-level cache: pixels to points, one
- * matrix product per point, points to results. The gradient with respect to the input is the convolution of dy with the
- * kernel turned around. The gradient of the kernel sums over tiles; it is cut into squares of output and input
- * channels, and, if there are few squares, into parts of the tiles. Each is computed by one thread, which transforms
- * its parts of both operands itself: that takes less time than waiting for others and fetching from their caches.
+ * matrix product per point, points to results. If there are few tiles, and the kernel's points are too many for the
+ * caches, it goes over the kernel in such blocks instead, which are transformed right before they are multiplied. The
+ * gradient with respect to the input is the convolution of dy with the kernel turned around. The gradient of the kernel
+ * sums over tiles; it is cut into squares of output and input channels, and, if there are few squares, into parts of
+ * the tiles. Each is computed by one thread, which transforms its parts of both operands itself: that takes less time
+ * than waiting for others and fetching from their caches.
  *
  * Operands in 16 bits are converted where they are transformed, and results rounded once.
  *
@@ -29,9 +31,10 @@
 #define SHARE         .75
 #define WEIGHTS_SHARE .75
 #endif
-/* The cost of a vector of the kernel, and of one that is transformed and does not stay in caches, in vector
- * multiply-adds. */
+/* The cost of a vector of the kernel, in vector multiply-adds: if all of it stays in caches, and if it does not, also
+ * if it is transformed in blocks. */
 #define KERNEL_COST  140
+#define FEW_COST     1000
 #define LARGE_COST   2000
 #define LARGE_KERNEL ((double)(16 << 20)) /* bytes, transformed */
 /* Columns of a product's second factor that are stored together. */
@@ -40,6 +43,12 @@
  * transformed kernel pays. */
 #define BLOCK_BYTES ((int64_t)512 << 10)
 #define BLOCK_TILES 48
+/* For a convolution that goes over its kernel: the most tiles and bytes of their points, and rows and columns of a
+ * block. */
+#define FEW_TILES   192
+#define TILES_BYTES ((int64_t)16 << 20)
+#define CHUNK       128
+#define WIDE        64
 /* For a kernel's gradient: the most channels on a square's side, the fewest tiles to transform at a time, and the most
  * parts of the tiles that are summed separately. */
 #define SQUARE     128
@@ -53,9 +62,11 @@ typedef struct conv {
     const lc_view *weight; /* [O][3][3][I] */
     const float *bias;     /* OPTIONAL */
     bool relu, turned;     /* turned: y has the weight's input channels */
+    bool few;              /* tiles: it goes over the kernel */
     int64_t tiles_per_block;
-    int64_t step_x, step_y, per_thread;
-    float *kernel;  /* [point][panel of columns][x.c][columns of the panel] */
+    int64_t panel; /* columns of a panel */
+    int64_t step_x, step_y, step_kernel, per_thread;
+    float *kernel;  /* [point][panel of columns][x.c][columns of the panel]; few: pixels' points [point][tile][x.c] */
     float *scratch; /* per thread */
 } conv;
 
@@ -69,6 +80,45 @@ static void set_bias(conv *v, const lc_view *bias)
     v->scratch += v->y.c;
 }
 
+/* Blocks of tiles. */
+static void plan_blocks(conv *v, int64_t threads)
+{
+    int64_t tiles = BLOCK_BYTES / (WG_ALL * 4 * (v->x.c + v->y.c));
+    if (tiles < BLOCK_TILES) tiles = BLOCK_TILES;
+    int64_t blocks = (v->tiles.count + tiles - 1) / tiles;
+    blocks = (blocks + threads - 1) / threads * threads;
+    tiles = (v->tiles.count + blocks - 1) / blocks;
+    v->tiles_per_block = (tiles + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;
+    v->step_x = point_step(v->tiles_per_block, v->x.c);
+    v->step_y = point_step(v->tiles_per_block, v->y.c);
+    v->step_kernel = v->x.c * v->y.c;
+    v->panel = PANEL;
+    v->per_thread = WG_ALL * (v->step_x + v->step_y);
+}
+
+/* Blocks of the kernel: CHUNK rows of a panel, and all tiles. */
+static void plan_few(conv *v)
+{
+    v->few = true;
+    v->step_x = point_step(v->tiles.count, v->x.c);
+    v->step_y = point_step(v->tiles.count, WIDE);
+    v->step_kernel = point_step(CHUNK, WIDE);
+    v->panel = WIDE;
+    v->per_thread = WG_ALL * (v->step_y + v->step_kernel);
+}
+
+/* Numbers of the memory that all threads share. */
+static int64_t shared_numbers(const conv *v)
+{
+    return WG_ALL * (v->few ? v->step_x : v->step_kernel);
+}
+
+static bool has_few_tiles(int64_t tiles, int64_t ins, int64_t outs)
+{
+    return tiles <= FEW_TILES && WG_ALL * 4 * tiles * ins <= TILES_BYTES &&
+           (double)(WG_ALL * 4 * ins) * (double)outs > LARGE_KERNEL;
+}
+
 static conv conv_of(const lc_call *call)
 {
     bool turned = call->op == &lc__op_conv_input_grad;
@@ -76,26 +126,20 @@ static conv conv_of(const lc_call *call)
     v.tiles = tiling_of(&v.y, turned ? 2 - call->ints[3] : call->ints[3]);
     v.weight = &call->in[1];
     v.relu = !turned && call->ints[8] == 1;
-    int64_t tiles = BLOCK_BYTES / (WG_ALL * 4 * (v.x.c + v.y.c)), threads = call->threads > 1 ? call->threads : 1;
-    if (tiles < BLOCK_TILES) tiles = BLOCK_TILES;
-    int64_t blocks = (v.tiles.count + tiles - 1) / tiles;
-    blocks = (blocks + threads - 1) / threads * threads;
-    tiles = (v.tiles.count + blocks - 1) / blocks;
-    v.tiles_per_block = (tiles + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;
-    v.step_x = point_step(v.tiles_per_block, v.x.c);
-    v.step_y = point_step(v.tiles_per_block, v.y.c);
-    v.per_thread = WG_ALL * (v.step_x + v.step_y);
+    if (has_few_tiles(v.tiles.count, v.x.c, v.y.c))
+        plan_few(&v);
+    else
+        plan_blocks(&v, call->threads > 1 ? call->threads : 1);
     v.kernel = call->scratch; /* NULL while the call is prepared */
-    v.scratch = v.kernel ? v.kernel + WG_ALL * v.x.c * v.y.c : NULL;
+    v.scratch = v.kernel ? v.kernel + shared_numbers(&v) : NULL;
     if (given(&call->in[2])) set_bias(&v, &call->in[2]);
     return v;
 }
 
-/* Address of row k, column n of the transformed kernel at point 0; points are x.c * y.c apart. */
-static float *kernel_at(const conv *v, int64_t k, int64_t n)
+/* Columns of the panel that begins there. */
+static int64_t columns_of(const conv *v, int64_t panel)
 {
-    int64_t first = n / PANEL * PANEL, width = v->y.c - first < PANEL ? v->y.c - first : PANEL;
-    return v->kernel + first * v->x.c + k * width + n - first;
+    return v->y.c - panel < v->panel ? v->y.c - panel : v->panel;
 }
 
 /* taps[t][k][n]: tap t of rows k0 + k and columns n0 + n, from a weight whose rows are columns here. */
@@ -110,21 +154,21 @@ LC_INLINE void turn_taps(const lc_dtype type, const conv *v, int64_t k0, int64_t
     }
 }
 
-/* Transforms VW rows of a panel. */
-LC_INLINE void kernel_to_points(const lc_dtype type, const conv *v, int64_t k0, int64_t panel)
+/* VW rows of a panel, from row k0 on: to [point][row][column of the panel]. */
+LC_INLINE void kernel_to_points(const lc_dtype type, const conv *v, int64_t k0, int64_t panel, float *to)
 {
-    const int64_t step = v->x.c * v->y.c, end = panel + PANEL < v->y.c ? panel + PANEL : v->y.c;
+    const int64_t width = columns_of(v, panel);
     float taps[9][VW][VW] __attribute__((aligned(64)));
     vf in[9], points[WG_ALL];
-    for (int64_t n = panel; n < end; n += VW) {
+    for (int64_t n = panel; n < panel + width; n += VW) {
         if (!v->turned) turn_taps(type, v, k0, n, taps);
         for (int k = 0; k < VW; k++) {
             for (int t = 0; t < 9; t++)
                 in[t] =
                     v->turned ? vget(type, v->weight->data, ((k0 + k) * 9 + 8 - t) * v->y.c + n) : vload(taps[t][k]);
             wg_both_ways(wg_kernel3, 3, WG_POINTS, in, points);
-            float *to = kernel_at(v, k0 + k, n);
-            for (int p = 0; p < WG_ALL; p++) vstore(to + p * step, points[p]);
+            float *row = to + k * width + n - panel;
+            for (int p = 0; p < WG_ALL; p++) vstore(row + p * v->step_kernel, points[p]);
         }
     }
 }
@@ -135,8 +179,10 @@ static void transform_kernel(const void *context, int64_t begin, int64_t end, in
     const conv *v = context;
     const int64_t blocks = v->x.c / VW;
     (void)thread;
-    for (int64_t i = begin; i < end; i++)
-        STORED(v->weight->dtype, kernel_to_points, v, i % blocks * VW, i / blocks * PANEL);
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t k = i % blocks * VW, panel = i / blocks * v->panel;
+        STORED(v->weight->dtype, kernel_to_points, v, k, panel, v->kernel + panel * v->x.c + k * columns_of(v, panel));
+    }
 }
 
 static void conv_block(const void *context, int64_t begin, int64_t end, int thread)
@@ -146,21 +192,58 @@ static void conv_block(const void *context, int64_t begin, int64_t end, int thre
     for (int64_t t = begin; t < end; t++)
         pixels_to_points(&v->x, all_of(&v->x), &v->tiles, t, x + (t - begin) * v->x.c, v->step_x);
     for (int p = 0; p < WG_ALL; p++) {
-        for (int64_t n = 0; n < v->y.c; n += PANEL) {
-            int64_t columns = v->y.c - n < PANEL ? v->y.c - n : PANEL;
+        for (int64_t n = 0; n < v->y.c; n += v->panel) {
+            int64_t columns = columns_of(v, n);
             gemm(end - begin, columns, v->x.c, x + p * v->step_x, v->x.c, 1,
-                 v->kernel + p * v->x.c * v->y.c + n * v->x.c, columns, y + p * v->step_y + n, v->y.c, false);
+                 v->kernel + p * v->step_kernel + n * v->x.c, columns, y + p * v->step_y + n, v->y.c, false);
         }
     }
     for (int64_t t = begin; t < end; t++)
-        points_to_results(y + (t - begin) * v->y.c, v->step_y, v->bias, v->relu, &v->y, &v->tiles, t);
+        points_to_results(y + (t - begin) * v->y.c, v->step_y, all_of(&v->y), v->bias, v->relu, &v->y, &v->tiles, t);
+}
+
+/* ---- few tiles ---- */
+
+static void transform_pixels(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const conv *v = context;
+    (void)thread;
+    for (int64_t t = begin; t < end; t++)
+        pixels_to_points(&v->x, all_of(&v->x), &v->tiles, t, v->kernel + t * v->x.c, v->step_x);
+}
+
+/* All results of some panels of channels. */
+static void conv_panels(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const conv *v = context;
+    float *kernel = v->scratch + thread * v->per_thread, *y = kernel + WG_ALL * v->step_kernel;
+    for (int64_t panel = begin * WIDE; panel < end * WIDE; panel += WIDE) {
+        const int64_t columns = columns_of(v, panel);
+        for (int64_t k = 0; k < v->x.c; k += CHUNK) {
+            const int64_t depth = v->x.c - k < CHUNK ? v->x.c - k : CHUNK;
+            for (int64_t i = 0; i < depth; i += VW)
+                STORED(v->weight->dtype, kernel_to_points, v, k + i, panel, kernel + i * columns);
+            for (int p = 0; p < WG_ALL; p++)
+                gemm(v->tiles.count, columns, depth, v->kernel + p * v->step_x + k, v->x.c, 1,
+                     kernel + p * v->step_kernel, columns, y + p * v->step_y, columns, k > 0);
+        }
+        for (int64_t t = 0; t < v->tiles.count; t++)
+            points_to_results(y + t * columns, v->step_y, (span){panel, columns}, v->bias, v->relu, &v->y, &v->tiles,
+                              t);
+    }
 }
 
 static void conv_run(const lc_call *call)
 {
     conv v = conv_of(call);
-    lc__parallel_for(call->threads, (v.y.c + PANEL - 1) / PANEL * (v.x.c / VW), 1, transform_kernel, &v);
-    lc__parallel_for(call->threads, v.tiles.count, v.tiles_per_block, conv_block, &v);
+    const int64_t panels = (v.y.c + v.panel - 1) / v.panel;
+    if (v.few) {
+        lc__parallel_for(call->threads, v.tiles.count, 1, transform_pixels, &v);
+        lc__parallel_for(call->threads, panels, 1, conv_panels, &v);
+    } else {
+        lc__parallel_for(call->threads, panels * (v.x.c / VW), 1, transform_kernel, &v);
+        lc__parallel_for(call->threads, v.tiles.count, v.tiles_per_block, conv_block, &v);
+    }
 }
 
 static lc_status conv_prepare(lc_call *call)
@@ -168,7 +251,7 @@ static lc_status conv_prepare(lc_call *call)
     conv v = conv_of(call);
     int64_t threads = call->threads > 1 ? call->threads : 1;
     int64_t bias = given(&call->in[2]) && call->in[2].dtype != LC_F32 ? v.y.c : 0;
-    call->scratch_bytes = (size_t)(WG_ALL * v.x.c * v.y.c + bias + threads * v.per_thread) * sizeof(float);
+    call->scratch_bytes = (size_t)(shared_numbers(&v) + bias + threads * v.per_thread) * sizeof(float);
     return LC_OK;
 }
 
@@ -180,9 +263,9 @@ typedef struct weight_grad {
     bool accumulate;
     int64_t rows, columns, parts; /* squares: of output, of input channels; parts of the tiles */
     int64_t tiles_per_part, tiles_per_block;
-    int64_t step_x, step_dy, per_thread;
-    float *sums;    /* [part][point][O][I] */
-    float *scratch; /* per thread: points of x, points of dy */
+    int64_t step_x, step_dy, step_sums, per_thread;
+    float *sums;    /* [part][point][O][I]; of one part, each thread has those of a square */
+    float *scratch; /* per thread: points of x, points of dy, sums */
 } weight_grad;
 
 static weight_grad weight_grad_of(const lc_call *call)
@@ -201,50 +284,28 @@ static weight_grad weight_grad_of(const lc_call *call)
     g.parts = (g.tiles.count + g.tiles_per_part - 1) / g.tiles_per_part;
     g.step_x = point_step(g.tiles_per_block, ins);
     g.step_dy = point_step(g.tiles_per_block, outs);
-    g.per_thread = WG_ALL * (g.step_x + g.step_dy);
+    g.step_sums = g.parts > 1 ? g.x.c * g.dy.c : point_step(outs, ins);
+    g.per_thread = WG_ALL * (g.step_x + g.step_dy + (g.parts > 1 ? 0 : g.step_sums));
     g.sums = call->scratch; /* NULL while the call is prepared */
-    g.scratch = g.sums ? g.sums + g.parts * WG_ALL * g.x.c * g.dy.c : NULL;
+    g.scratch = g.sums && g.parts > 1 ? g.sums + g.parts * WG_ALL * g.step_sums : g.sums;
     return g;
 }
 
-/* Squares [begin, end), of one part after the other. */
-static void sum_squares(const void *context, int64_t begin, int64_t end, int thread)
+/* The kernel's numbers of a square, from the sums at its points, whose rows are `row` apart. */
+LC_INLINE void some_of_kernel(const lc_dtype type, const weight_grad *g, const float *sums, int64_t row, span outs,
+                              span ins)
 {
-    const weight_grad *g = context;
-    float *x = g->scratch + thread * g->per_thread, *dy = x + WG_ALL * g->step_x;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t part = i / (g->rows * g->columns), c = i % g->columns * SQUARE, o = i / g->columns % g->rows * SQUARE;
-        span ins = {c, g->x.c - c < SQUARE ? g->x.c - c : SQUARE};
-        span outs = {o, g->dy.c - o < SQUARE ? g->dy.c - o : SQUARE};
-        int64_t first = part * g->tiles_per_part, last = first + g->tiles_per_part;
-        if (last > g->tiles.count) last = g->tiles.count;
-        for (int64_t t = first; t < last; t += g->tiles_per_block) {
-            int64_t n = last - t < g->tiles_per_block ? last - t : g->tiles_per_block;
-            for (int64_t k = 0; k < n; k++) {
-                pixels_to_points(&g->x, ins, &g->tiles, t + k, x + k * ins.count, g->step_x);
-                gradient_to_points(&g->dy, outs, &g->tiles, t + k, dy + k * outs.count, g->step_dy);
-            }
-            for (int p = 0; p < WG_ALL; p++)
-                gemm(outs.count, ins.count, n, dy + p * g->step_dy, 1, outs.count, x + p * g->step_x, ins.count,
-                     g->sums + ((part * WG_ALL + p) * g->dy.c + o) * g->x.c + c, g->x.c, t > first);
-        }
-    }
-}
-
-LC_INLINE void some_of_kernel(const lc_dtype type, const weight_grad *g, int64_t begin, int64_t end)
-{
-    const int64_t step = g->x.c * g->dy.c;
-    for (int64_t o = begin; o < end; o++) {
-        for (int64_t c = 0; c < g->x.c; c += VW) {
-            const float *from = g->sums + o * g->x.c + c;
-            const int64_t to = o * 9 * g->x.c + c;
+    for (int64_t o = 0; o < outs.count; o++) {
+        for (int64_t c = 0; c < ins.count; c += VW) {
+            const float *from = sums + o * row + c;
+            const int64_t to = (outs.first + o) * 9 * g->x.c + ins.first + c;
             vf half[3][WG_POINTS], column[WG_POINTS], results[3];
 #pragma GCC unroll 8
             for (int j = 0; j < WG_POINTS; j++) {
                 for (int i = 0; i < WG_POINTS; i++) {
-                    const float *sum = from + (i * WG_POINTS + j) * step;
+                    const float *sum = from + (i * WG_POINTS + j) * g->step_sums;
                     column[i] = vload(sum);
-                    for (int64_t k = 1; k < g->parts; k++) column[i] += vload(sum + k * WG_ALL * step);
+                    for (int64_t k = 1; k < g->parts; k++) column[i] += vload(sum + k * WG_ALL * g->step_sums);
                 }
                 wg_results3(column, results);
                 for (int i = 0; i < 3; i++) half[i][j] = results[i];
@@ -260,25 +321,55 @@ LC_INLINE void some_of_kernel(const lc_dtype type, const weight_grad *g, int64_t
     }
 }
 
+/* Squares [begin, end), of one part after the other. */
+static void sum_squares(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const weight_grad *g = context;
+    float *x = g->scratch + thread * g->per_thread, *dy = x + WG_ALL * g->step_x, *own = dy + WG_ALL * g->step_dy;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t part = i / (g->rows * g->columns), c = i % g->columns * SQUARE, o = i / g->columns % g->rows * SQUARE;
+        span ins = {c, g->x.c - c < SQUARE ? g->x.c - c : SQUARE};
+        span outs = {o, g->dy.c - o < SQUARE ? g->dy.c - o : SQUARE};
+        float *sums = g->parts > 1 ? g->sums + part * WG_ALL * g->step_sums + o * g->x.c + c : own;
+        int64_t row = g->parts > 1 ? g->x.c : ins.count;
+        int64_t first = part * g->tiles_per_part, last = first + g->tiles_per_part;
+        if (last > g->tiles.count) last = g->tiles.count;
+        for (int64_t t = first; t < last; t += g->tiles_per_block) {
+            int64_t n = last - t < g->tiles_per_block ? last - t : g->tiles_per_block;
+            for (int64_t k = 0; k < n; k++) {
+                pixels_to_points(&g->x, ins, &g->tiles, t + k, x + k * ins.count, g->step_x);
+                gradient_to_points(&g->dy, outs, &g->tiles, t + k, dy + k * outs.count, g->step_dy);
+            }
+            for (int p = 0; p < WG_ALL; p++)
+                gemm(outs.count, ins.count, n, dy + p * g->step_dy, 1, outs.count, x + p * g->step_x, ins.count,
+                     sums + p * g->step_sums, row, t > first);
+        }
+        if (g->parts == 1) STORED(g->dw.dtype, some_of_kernel, g, own, row, outs, ins);
+    }
+}
+
+/* Channels [begin, end) of the result. */
 static void sums_to_kernel(const void *context, int64_t begin, int64_t end, int thread)
 {
     const weight_grad *g = context;
     (void)thread;
-    STORED(g->dw.dtype, some_of_kernel, g, begin, end);
+    STORED(g->dw.dtype, some_of_kernel, g, g->sums + begin * g->x.c, g->x.c, ((span){begin, end - begin}),
+           all_of(&g->x));
 }
 
 static void weight_grad_run(const lc_call *call)
 {
     weight_grad g = weight_grad_of(call);
     lc__parallel_for(call->threads, g.parts * g.rows * g.columns, 1, sum_squares, &g);
-    lc__parallel_for(call->threads, g.dy.c, 1, sums_to_kernel, &g);
+    if (g.parts > 1) lc__parallel_for(call->threads, g.dy.c, 1, sums_to_kernel, &g);
 }
 
 static lc_status weight_grad_prepare(lc_call *call)
 {
     weight_grad g = weight_grad_of(call);
     int64_t threads = call->threads > 1 ? call->threads : 1;
-    call->scratch_bytes = (size_t)(g.parts * WG_ALL * g.x.c * g.dy.c + threads * g.per_thread) * sizeof(float);
+    int64_t shared = g.parts > 1 ? g.parts * WG_ALL * g.step_sums : 0;
+    call->scratch_bytes = (size_t)(shared + threads * g.per_thread) * sizeof(float);
     return LC_OK;
 }
 
@@ -295,8 +386,7 @@ static bool all_stored(const lc_call *call)
  * plain one: an estimate in vector multiply-adds, with the cost of transforms as measured on AVX-512 (per vector of
  * channels: 340 for a tile's pixels, 180 for its results, 140 for the kernel, which takes longer if it does not stay in
  * caches). */
-static bool pays(const lc_call *call, const lc_view *x, const lc_view *w, const lc_view *y, double share,
-                 double kernel_cost)
+static bool pays(const lc_call *call, const lc_view *x, const lc_view *w, const lc_view *y, double share)
 {
     const int64_t *ints = call->ints;
 #if defined(LC_ISA_PAIRS)
@@ -312,30 +402,25 @@ static bool pays(const lc_call *call, const lc_view *x, const lc_view *w, const 
                    (double)((y->shape[3] + WG_RESULTS - 1) / WG_RESULTS);
     double in = (double)(x->shape[2] * x->shape[3]), out = (double)(y->shape[2] * y->shape[3]);
     double plain = n * (in < out ? in : out) * 9 * pairs;
+    bool large = call->op != &lc__op_conv_weight_grad && WG_ALL * (double)numel(w) / 9 * sizeof(float) > LARGE_KERNEL;
+    double kernel_cost = !large ? KERNEL_COST : has_few_tiles((int64_t)tiles, c, o) ? FEW_COST : LARGE_COST;
     double here = tiles * (WG_ALL * pairs + 340. * (double)c / VW + 180. * (double)o / VW) + kernel_cost * pairs;
     return here < share * plain;
 }
 
-/* The cost of a vector of a kernel that is transformed before the tiles. */
-static double cost_of(const lc_view *w)
-{
-    return WG_ALL * (double)numel(w) / 9 * sizeof(float) > LARGE_KERNEL ? LARGE_COST : KERNEL_COST;
-}
-
 static bool conv_supports(const lc_call *call)
 {
-    return pays(call, &call->in[0], &call->in[1], &call->out[0], SHARE, cost_of(&call->in[1])) &&
-           (call->ints[8] == 0 || call->ints[8] == 1);
+    return pays(call, &call->in[0], &call->in[1], &call->out[0], SHARE) && (call->ints[8] == 0 || call->ints[8] == 1);
 }
 
 static bool input_grad_supports(const lc_call *call)
 {
-    return pays(call, &call->in[0], &call->in[1], &call->out[0], SHARE, cost_of(&call->in[1]));
+    return pays(call, &call->in[0], &call->in[1], &call->out[0], SHARE);
 }
 
 static bool weight_grad_supports(const lc_call *call)
 {
-    return pays(call, &call->in[1], &call->out[0], &call->in[0], WEIGHTS_SHARE, KERNEL_COST);
+    return pays(call, &call->in[1], &call->out[0], &call->in[0], WEIGHTS_SHARE);
 }
 
 static const lc_kernel conv_kernel = {

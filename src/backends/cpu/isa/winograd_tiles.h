@@ -123,17 +123,17 @@ static void gradient_to_points(const images *dy, span channels, const tiling *t,
 }
 
 LC_INLINE void results_of_type(const lc_dtype type, const bool whole, const tile *at, const float *from, int64_t step,
-                               const float *bias, bool relu, const images *y)
+                               span channels, const float *bias, bool relu, const images *y)
 {
     const int64_t rows = whole ? WG_RESULTS : at->row1, columns = whole ? WG_RESULTS : at->column1;
-    for (int64_t c = 0; c < y->c; c += VW) {
+    for (int64_t k = 0, c = channels.first; k < channels.count; k += VW, c += VW) {
         vf half[WG_RESULTS * WG_POINTS], results[WG_RESULTS];
         const vf b = bias ? vload(bias + c) : vzero();
 #pragma GCC unroll 8
         for (int j = 0; j < WG_POINTS; j++) {
             vf column[WG_POINTS];
 #pragma GCC unroll 8
-            for (int i = 0; i < WG_POINTS; i++) column[i] = vload(from + (i * WG_POINTS + j) * step + c);
+            for (int i = 0; i < WG_POINTS; i++) column[i] = vload(from + (i * WG_POINTS + j) * step + k);
             wg_results4(column, results);
 #pragma GCC unroll 8
             for (int i = 0; i < WG_RESULTS; i++) half[i * WG_POINTS + j] = results[i];
@@ -150,14 +150,14 @@ LC_INLINE void results_of_type(const lc_dtype type, const bool whole, const tile
     }
 }
 
-static void points_to_results(const float *from, int64_t step, const float *bias, bool relu, const images *y,
-                              const tiling *t, int64_t index)
+static void points_to_results(const float *from, int64_t step, span channels, const float *bias, bool relu,
+                              const images *y, const tiling *t, int64_t index)
 {
     const tile at = tile_at(y, t, index, WG_RESULTS, 0);
     if (is_whole(&at, WG_RESULTS))
-        STORED(y->type, results_of_type, true, &at, from, step, bias, relu, y);
+        STORED(y->type, results_of_type, true, &at, from, step, channels, bias, relu, y);
     else
-        STORED(y->type, results_of_type, false, &at, from, step, bias, relu, y);
+        STORED(y->type, results_of_type, false, &at, from, step, channels, bias, relu, y);
 }
 
 #endif
