@@ -140,11 +140,12 @@ lc_status lc__resize_check(int64_t height, int64_t width, int64_t to_height, int
 
 size_t lc__resize_room(const lc__resize_sizes *s)
 {
-    size_t sum = 0, row;
+    size_t sum = 0, row, groups = 0;
     if (add_axis(s, &sum, s->width, s->to_width) || add_axis(s, &sum, s->height, s->to_height) ||
         __builtin_mul_overflow((size_t)s->to_width, (size_t)s->channels, &row) || add(&sum, (size_t)s->height, row))
         return 0;
-    return sum;
+    if (has_weights(s) && !lc__resize_groups_room(row, taps_of(s, s->width, s->to_width), &groups)) return 0;
+    return add(&sum, groups, 1) ? 0 : sum;
 }
 
 static void *take(uint8_t **room, size_t n, size_t size)
@@ -172,13 +173,23 @@ static void prepare_axis(const lc__resize_sizes *s, lc__resize_axis *a, int64_t 
     round_weights(a, weights, most);
 }
 
+static lc__resize_weights weights_of(const lc__resize_plan *plan)
+{
+    const lc__resize_axis *x = &plan->x;
+    return (lc__resize_weights){x->to, x->taps, plan->sizes.channels, x->bits, x->first, x->n, x->weights};
+}
+
 void lc__resize_prepare(lc__resize_plan *plan, const lc__resize_sizes *s, void *room)
 {
     uint8_t *at = room;
     plan->sizes = *s;
     prepare_axis(s, &plan->x, s->width, s->to_width, &at);
     prepare_axis(s, &plan->y, s->height, s->to_height, &at);
-    plan->narrow = at;
+    plan->narrow = take(&at, (size_t)s->height, (size_t)(s->to_width * s->channels));
+    plan->groups = (lc__resize_groups){0};
+    if (!has_weights(s) || s->width == s->to_width) return;
+    const lc__resize_weights weights = weights_of(plan);
+    lc__resize_groups_prepare(&plan->groups, &weights, s->width, at);
 }
 
 /* ---- pixels ---- */
@@ -194,22 +205,31 @@ static void run_nearest(const lc__resize_plan *plan, const uint8_t *from, size_t
     }
 }
 
+static void rows_along_x(const lc__resize_plan *plan, const uint8_t *from, size_t stride, uint8_t *to)
+{
+    const lc__resize_sizes *s = &plan->sizes;
+    const lc__resize_weights weights = weights_of(plan);
+    for (int64_t i = 0; i < s->height; i++, from += stride, to += s->to_width * s->channels)
+        if (plan->groups.n)
+            lc__resize_groups_row(&plan->groups, from, to);
+        else
+            lc__resize_along_x(&weights, from, s->width, to);
+}
+
 void lc__resize_run(const lc__resize_plan *plan, const uint8_t *from, size_t stride, uint8_t *to)
 {
     const lc__resize_sizes *s = &plan->sizes;
     const size_t to_stride = (size_t)(s->channels * s->to_width);
-    const lc__resize_axis *x = &plan->x, *y = &plan->y;
+    const lc__resize_axis *y = &plan->y;
     if (!has_weights(s)) {
         run_nearest(plan, from, stride, to);
         return;
     }
-    const lc__resize_weights row = {x->to, x->taps, s->channels, x->bits, x->first, x->n, x->weights};
     const bool along_x = s->width != s->to_width, along_y = s->height != s->to_height;
     const uint8_t *rows = from;
     if (along_x) {
         uint8_t *narrow = along_y ? plan->narrow : to;
-        for (int64_t i = 0; i < s->height; i++)
-            lc__resize_along_x(&row, from + stride * (size_t)i, s->width, narrow + to_stride * (size_t)i);
+        rows_along_x(plan, from, stride, narrow);
         rows = narrow;
         stride = to_stride;
     }

@@ -4,6 +4,7 @@
 #define LC_IMAGE_RESIZE_H
 
 #include "image/pixels.h"
+#include "image/resize_groups.h"
 
 #include <lightc/status.h>
 
@@ -35,7 +36,8 @@ typedef struct lc__resize_axis {
 typedef struct lc__resize_plan {
     lc__resize_sizes sizes;
     lc__resize_axis x, y;
-    uint8_t *narrow; /* [height,to_width,channels]: resized only along x */
+    lc__resize_groups groups; /* of x */
+    uint8_t *narrow;          /* [height,to_width,channels]: resized only along x */
 } lc__resize_plan;
 
 /* LC_ERR_FORMAT if a resize would make many more pixels than there are: of a thin picture, whose sides are far apart.

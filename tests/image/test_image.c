@@ -3,12 +3,10 @@
  * (tests/peers/record_images.py), and files that are broken. */
 #include "image/image.h"
 #include "image/resize.h"
-#include "image/resize_rows.h"
 #include "picture_files.h"
 #include "scratch.h"
 #include "sources.h"
 #include <lightc/array_file.h>
-#include <lightc/random.h>
 
 /* The largest difference of two pictures of one size. */
 static int difference(const uint8_t *a, const uint8_t *b, int64_t height, int64_t width)
@@ -294,36 +292,6 @@ TEST(resize_keeps_a_plain_picture)
             free(plain);
             free(out);
         }
-    lc__resize_release(&r);
-}
-
-/* The loops for vector units against those for the rest of a row: a row of 0 pixels and rows of 15 bytes have only a
- * rest. */
-TEST(vector_loops_give_the_same_bytes)
-{
-    enum { FROM = 61, TO = 37, ROWS = 9 };
-    static uint8_t rows[ROWS][3 * FROM], narrow[ROWS][3 * TO], plain[3 * TO], all[3 * FROM], part[ROWS * 15], out[15];
-    for (int i = 0; i < ROWS; i++)
-        for (int k = 0; k < 3 * FROM; k++) rows[i][k] = (uint8_t)lc_random_below((uint64_t)i, (uint64_t)k, 256);
-    lc__resize r = {0};
-    CHECK_OK(lc__resize_rgb(&r, rows[0], ROWS, FROM, narrow[0], ROWS, TO));
-    const lc__resize_axis *a = &r.plan.x;
-    const lc__resize_weights x = {TO, a->taps, 3, a->bits, a->first, a->n, a->weights};
-    for (int i = 0; i < ROWS; i++) {
-        lc__resize_along_x(&x, rows[i], 0, plain);
-        CHECK(!memcmp(plain, narrow[i], sizeof plain));
-    }
-    for (int n = 1; n <= ROWS; n++) {
-        int16_t w[ROWS];
-        for (int k = 0; k < n; k++) w[k] = (int16_t)((1 << 14) / n);
-        lc__resize_along_y(rows[0], sizeof rows[0], sizeof rows[0], n, w, 14, all);
-        for (int at = 0; at < 3 * FROM; at += 15) {
-            const size_t width = 3 * FROM - at < 15 ? 3 * FROM - at : 15;
-            for (int k = 0; k < n; k++) memcpy(part + (size_t)k * width, rows[k] + at, width);
-            lc__resize_along_y(part, width, width, n, w, 14, out);
-            CHECK(!memcmp(out, all + at, width));
-        }
-    }
     lc__resize_release(&r);
 }
 
