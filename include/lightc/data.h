@@ -237,12 +237,18 @@ typedef struct lc_transform_ops {
      * which saves decoding it. `part` is the whole picture before. Default: all of it. */
     void (*reads)(void *self, const lc_field *in, uint64_t key, lc_box *part);
     /* As apply, for a `dst` that is not read soon, since it is a large sample of a batch: it may be written past the
-     * caches. Default: apply. */
+     * caches (the fence is the library's). Default: apply. */
     lc_status (*apply_streaming)(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
                                  uint64_t key, void *scratch);
     /* Bytes of `self`, if it is plain data that may be copied: then lc_transform_batch can record the transform. It
      * must keep the layout, and apply must not fail for a field that describe accepts. Default: 0, it cannot. */
     size_t self_size;
+    /* The result is the part of the picture that `reads` says, if that is as large as the result. Default: false. */
+    bool cuts;
+    /* A picture keeps its height, and each row of the result depends on the same row of the picture and on no other, so
+     * that apply may get some rows at a time: in a chain that begins with a transform that cuts, as they are decoded.
+     * Default: false. */
+    bool by_rows;
 } lc_transform_ops;
 
 #define LC_TRANSFORM_OPS_INIT .size = sizeof(lc_transform_ops)

@@ -41,12 +41,18 @@ static lc_status result_of(const lc_transform_ops *ops, lc_status status, unsign
 /* A batch of samples that are as large does not stay in a second-level cache. */
 enum { STREAMED = 1 << 17 };
 
+bool lc__transform_streams(const lc_field *out)
+{
+    return lc_field_bytes(out) >= STREAMED;
+}
+
 lc_status lc__transform_apply(const lc_transform *t, const lc_field *in, const void *src, const lc_field *out,
                               void *dst, uint64_t key, void *scratch)
 {
-    const bool streams = LC__SLOT(t->ops, apply_streaming) && lc_field_bytes(out) >= STREAMED;
+    const bool streams = LC__SLOT(t->ops, apply_streaming) && lc__transform_streams(out);
     unsigned before = lc__error_count();
     lc_status status = (streams ? t->ops->apply_streaming : t->ops->apply)(t->self, in, src, out, dst, key, scratch);
+    if (streams) lc__stores_arrive();
     return result_of(t->ops, status, before);
 }
 
@@ -80,12 +86,13 @@ static lc_status compose_describe(void *self, const lc_field *in, lc_field *out)
     return LC_OK;
 }
 
-/* Room for two values in turn, each as large as the largest between two parts, and for the parts' own scratch. */
-static void compose_sizes(compose *c, const lc_field *in, size_t *value, size_t *scratch)
+/* Room for two values in turn, each as large as the largest between two parts, and for the parts' own scratch: of all
+ * parts from `begin` on. */
+static void compose_sizes(const compose *c, int begin, const lc_field *in, size_t *value, size_t *scratch)
 {
     lc_field at = *in;
     *value = *scratch = 0;
-    for (int i = 0; i < c->n; i++) {
+    for (int i = begin; i < c->n; i++) {
         size_t own = lc__transform_scratch(&c->parts[i], &at);
         if (own > *scratch) *scratch = own;
         lc_field next = {0};
@@ -99,23 +106,23 @@ static void compose_sizes(compose *c, const lc_field *in, size_t *value, size_t 
 static size_t compose_scratch(void *self, const lc_field *in)
 {
     size_t value, scratch;
-    compose_sizes(self, in, &value, &scratch);
+    compose_sizes(self, 0, in, &value, &scratch);
     return 2 * value + scratch;
 }
 
-static lc_status run_parts(compose *c, const lc_field *in, const void *src, const lc_field *out, void *dst,
-                           uint64_t key, void *scratch, bool streams)
+static lc_status run_parts(const compose *c, int begin, const lc_field *in, const void *src, const lc_field *out,
+                           void *dst, uint64_t key, void *scratch, bool streams)
 {
     size_t value, own;
     if (c->n == 0) {
         memcpy(dst, src, lc_field_bytes(out));
         return LC_OK;
     }
-    compose_sizes(c, in, &value, &own);
+    compose_sizes(c, begin, in, &value, &own);
     char *turn[2] = {scratch, (char *)scratch + value};
     char *rest = (char *)scratch + 2 * value;
     lc_field at = *in;
-    for (int i = 0; i < c->n; i++) {
+    for (int i = begin; i < c->n; i++) {
         lc_field next = {0};
         LC_TRY(c->parts[i].ops->describe(c->parts[i].self, &at, &next));
         const lc_transform_ops *ops = c->parts[i].ops;
@@ -135,13 +142,13 @@ static lc_status run_parts(compose *c, const lc_field *in, const void *src, cons
 static lc_status compose_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
                                uint64_t key, void *scratch)
 {
-    return run_parts(self, in, src, out, dst, key, scratch, false);
+    return run_parts(self, 0, in, src, out, dst, key, scratch, false);
 }
 
 static lc_status compose_apply_streaming(void *self, const lc_field *in, const void *src, const lc_field *out,
                                          void *dst, uint64_t key, void *scratch)
 {
-    return run_parts(self, in, src, out, dst, key, scratch, true);
+    return run_parts(self, 0, in, src, out, dst, key, scratch, true);
 }
 
 static double compose_least_scale(void *self, const lc_field *in, uint64_t key)
@@ -182,6 +189,33 @@ const lc_transform *lc__compose_parts(const lc_transform *t, int *n)
     const compose *c = t->ops == &compose_ops ? t->self : NULL;
     *n = c ? c->n : 0;
     return c ? c->parts : NULL;
+}
+
+/* ---- some rows at a time ---- */
+
+bool lc__transform_takes_rows(const lc_transform *t, const lc_field *in, const lc_box *part)
+{
+    const compose *c = t->ops == &compose_ops ? t->self : NULL;
+    lc_field cut = {0};
+    if (!c || c->n < 2 || in->layout != LC_CHANNELS_LAST || in->ndim != 3) return false;
+    for (int i = 0; i < c->n; i++)
+        if (!(i ? LC__SLOT(c->parts[i].ops, by_rows) : LC__SLOT(c->parts[i].ops, cuts))) return false;
+    return c->parts[0].ops->describe(c->parts[0].self, in, &cut) == LC_OK && cut.shape[1] == part->height &&
+           cut.shape[2] == part->width;
+}
+
+size_t lc__transform_rows_scratch(const lc_transform *t, const lc_field *in)
+{
+    size_t value, scratch;
+    compose_sizes(t->self, 1, in, &value, &scratch);
+    return 2 * value + scratch;
+}
+
+lc_status lc__transform_rows(const lc_transform *t, const lc_field *in, const void *src, const lc_field *out, void *dst,
+                             uint64_t key, void *scratch, bool streams)
+{
+    const unsigned before = lc__error_count();
+    return result_of(t->ops, run_parts(t->self, 1, in, src, out, dst, key, scratch, streams), before);
 }
 
 /* Whether two parts are one object, which would be freed twice. */

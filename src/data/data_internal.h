@@ -58,6 +58,23 @@ lc_status lc__transform_check(const lc_transform *t) LC_MUST_USE;
 size_t lc__transform_scratch(const lc_transform *t, const lc_field *in);
 /* The parts of a chain, in their order; NULL: t is none. */
 const lc_transform *lc__compose_parts(const lc_transform *t, int *n);
+/* Whether `t` can make a sample of rows of `part` of picture `in`, some at a time: a chain whose first transform only
+ * cuts that part out, and the others work by rows. */
+bool lc__transform_takes_rows(const lc_transform *t, const lc_field *in, const lc_box *part);
+/* Makes `out`, rows of such a sample, of `in`, the same rows of the part. `streams`: past the caches, if it can; then
+ * lc__stores_arrive follows after the last. */
+size_t lc__transform_rows_scratch(const lc_transform *t, const lc_field *in);
+lc_status lc__transform_rows(const lc_transform *t, const lc_field *in, const void *src, const lc_field *out, void *dst,
+                             uint64_t key, void *scratch, bool streams) LC_MUST_USE;
+/* Whether a sample is so large that it is written past the caches. */
+bool lc__transform_streams(const lc_field *out);
+/* Has what this thread wrote past the caches be in memory before what it writes from now on. */
+static inline void lc__stores_arrive(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_sfence();
+#endif
+}
 /* Makes a sample of a batch. An error names the transform. */
 lc_status lc__transform_apply(const lc_transform *t, const lc_field *in, const void *src, const lc_field *out,
                               void *dst, uint64_t key, void *scratch) LC_MUST_USE;

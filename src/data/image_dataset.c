@@ -154,7 +154,7 @@ static lc_status find_size(images *d)
     if (!r) return LC_ERR_MEMORY;
     lc_status status = LC_OK;
     for (int64_t i = 0; i < d->from.list.files.n; i++) {
-        status = lc__image_reader_decode(&d->from, r, i, 0, NULL);
+        status = lc__image_reader_decode(&d->from, r, i);
         if (status == LC_OK || !d->why || !can_be_skipped(status)) break;
         LC_TRY_GOTO(status, done, note_replaced(d, i));
         status = none_can_be_read(d);

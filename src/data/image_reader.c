@@ -101,11 +101,32 @@ lc_field lc__image_field(int64_t height, int64_t width)
     return (lc_field){.name = "x", .dtype = LC_U8, .layout = LC_CHANNELS_LAST, .ndim = 3, .shape = {3, height, width}};
 }
 
-/* The context of a decoder's questions, which it asks when it knows the size of a picture. */
+/* The context of a decoder's questions, which it asks when it knows the size of a picture, and of the rows that it
+ * gives. */
 typedef struct question {
     const lc__image_source *from;
     uint64_t key;
+    lc__image_reader *r;
+    void *out;          /* of the sample, as a batch has it; NULL: only the picture is wanted */
+    bool takes;         /* the sample is made of rows while the picture is decoded: */
+    int64_t width, row; /* they have so many pixels, and this one is next */
+    void *scratch;
 } question;
+
+/* Memory for a transform, at a multiple of 64 bytes. */
+static lc_status scratch_of(lc__image_reader *r, size_t bytes, void **scratch)
+{
+    LC_TRY(lc__grow(&r->scratch, &r->cap_scratch, 0, bytes + 63, "the transform of a picture"));
+    *scratch = (void *)(((uintptr_t)r->scratch + 63) & ~(uintptr_t)63);
+    return LC_OK;
+}
+
+/* Whether a picture becomes what all samples are. */
+static bool fits(const lc__image_source *from, const lc_field *own)
+{
+    lc_field made = {0};
+    return from->transform.ops->describe(from->transform.self, own, &made) == LC_OK && lc__field_same(&made, &from->x);
+}
 
 static double least_scale(void *ctx, int64_t height, int64_t width)
 {
@@ -117,9 +138,9 @@ static double least_scale(void *ctx, int64_t height, int64_t width)
     return from->transform.ops->least_scale(from->transform.self, &own, q->key);
 }
 
-static lc_box reads(void *ctx, int64_t height, int64_t width)
+static lc_box reads(void *ctx, int64_t height, int64_t width, bool *takes)
 {
-    const question *q = ctx;
+    question *q = ctx;
     const lc_transform *t = &q->from->transform;
     const lc_field own = lc__image_field(height, width);
     const lc_box all = {.height = height, .width = width};
@@ -127,7 +148,29 @@ static lc_box reads(void *ctx, int64_t height, int64_t width)
     lc_box part = all;
     t->ops->reads(t->self, &own, q->key, &part);
     part = lc__box_within(part, all);
-    return part.height > 0 && part.width > 0 ? part : all;
+    if (part.height < 1 || part.width < 1) return all;
+    q->width = part.width;
+    q->takes = *takes = q->out && fits(q->from, &own) && lc__transform_takes_rows(t, &own, &part);
+    return part;
+}
+
+static lc_status take(void *ctx, const uint8_t *rows, int64_t n)
+{
+    question *q = ctx;
+    const lc_transform *t = &q->from->transform;
+    const lc_field in = lc__image_field(n, q->width);
+    lc_field out = q->from->x;
+    const size_t row = lc_field_bytes(&out) / (size_t)out.shape[1];
+    const int64_t start = lc__now_ns();
+    out.shape[1] = n;
+    if (!q->row) LC_TRY(scratch_of(q->r, lc__transform_rows_scratch(t, &in), &q->scratch)); /* others are not more */
+    const lc_status status = lc__transform_rows(t, &in, rows, &out, (char *)q->out + row * (size_t)q->row, q->key,
+                                                q->scratch, lc__transform_streams(&q->from->x));
+    q->row += n;
+    const int64_t ns = lc__now_ns() - start;
+    lc__spent.transform_ns += ns;
+    lc__spent.decode_ns -= ns;
+    return status < 0 ? lc_fail_context(status, "%s", q->r->path) : LC_OK;
 }
 
 /* Adds the time since *start, and begins again. */
@@ -138,15 +181,16 @@ static void add_time(int64_t *to, int64_t *start)
     *start = now;
 }
 
-lc_status lc__image_reader_decode(const lc__image_source *from, lc__image_reader *r, int64_t i, uint64_t key,
-                                  uint8_t *into)
+static lc_status decode(question *q, int64_t i, uint8_t *into)
 {
-    question about = {from, key};
+    const lc__image_source *from = q->from;
+    lc__image_reader *r = q->r;
     lc__image_file file = {.max_pixels = from->args.max_pixels,
                            .exif_transpose = from->args.exif_transpose,
                            .least_scale = from->args.fast_scale ? least_scale : NULL,
                            .reads = reads,
-                           .ctx = &about};
+                           .take = take,
+                           .ctx = q};
     int64_t start = lc__now_ns();
     LC_TRY(read_file(from, r, i, &file));
     add_time(&lc__spent.read_ns, &start);
@@ -159,11 +203,18 @@ lc_status lc__image_reader_decode(const lc__image_source *from, lc__image_reader
     return status;
 }
 
-/* Reads sample i in the size that pictures have before the transform; `out`, if any, is room for it. */
-static lc_status read_pixels(const lc__image_source *from, lc__image_reader *r, int64_t i, uint64_t key, uint8_t *out,
-                             const uint8_t **pixels, lc_field *own)
+lc_status lc__image_reader_decode(const lc__image_source *from, lc__image_reader *r, int64_t i)
 {
-    LC_TRY(lc__image_reader_decode(from, r, i, key, out));
+    question q = {.from = from, .r = r};
+    return decode(&q, i, NULL);
+}
+
+/* Reads sample i in the size that pictures have before the transform; `out`, if any, is room for it. */
+static lc_status read_pixels(question *q, int64_t i, uint8_t *out, const uint8_t **pixels, lc_field *own)
+{
+    const lc__image_source *from = q->from;
+    lc__image_reader *r = q->r;
+    LC_TRY(decode(q, i, out));
     const lc__image *p = &r->image;
     *pixels = p->pixels;
     *own = lc__image_field(p->height, p->width);
@@ -194,8 +245,8 @@ static lc_status transform(const lc__image_source *from, lc__image_reader *r, co
     LC_TRY(t->ops->describe(t->self, own, &made));
     if (!lc__field_same(&made, &from->x))
         return lc_fail(LC_ERR_SHAPE, "transform '%s' makes samples of different sizes or types", t->ops->name);
-    LC_TRY(lc__grow(&r->scratch, &r->cap_scratch, 0, lc__transform_scratch(t, own) + 63, "the transform of a picture"));
-    void *scratch = (void *)(((uintptr_t)r->scratch + 63) & ~(uintptr_t)63);
+    void *scratch;
+    LC_TRY(scratch_of(r, lc__transform_scratch(t, own), &scratch));
     int64_t start = lc__now_ns();
     lc_status status = lc__transform_apply(t, own, pixels, &from->x, out, key, scratch);
     add_time(&lc__spent.transform_ns, &start);
@@ -209,7 +260,12 @@ lc_status lc__image_reader_read(const lc__image_source *from, lc__image_reader *
     const uint8_t *pixels;
     lc_field own;
     if (transforms) key = lc_random_key_name(key, "transform");
-    LC_TRY(read_pixels(from, r, i, key, transforms ? NULL : out, &pixels, &own));
+    question q = {.from = from, .key = key, .r = r, .out = out};
+    LC_TRY(read_pixels(&q, i, transforms ? NULL : out, &pixels, &own));
+    if (q.takes) {
+        lc__stores_arrive();
+        return LC_OK;
+    }
     if (!transforms) {
         if (pixels != out) memcpy(out, pixels, (size_t)(3 * from->height * from->width));
         return LC_OK;

@@ -38,9 +38,8 @@ typedef struct lc__image_reader {
 
 /* Three bytes per pixel, as decoders make them; a size of 0 is not known. */
 lc_field lc__image_field(int64_t height, int64_t width);
-/* Decodes sample i, into `into` if it has the source's size and need not be turned. */
-lc_status lc__image_reader_decode(const lc__image_source *from, lc__image_reader *r, int64_t i, uint64_t key,
-                                  uint8_t *into) LC_MUST_USE;
+/* Decodes the picture of sample i, which has no transform. */
+lc_status lc__image_reader_decode(const lc__image_source *from, lc__image_reader *r, int64_t i) LC_MUST_USE;
 /* Reads sample i as a batch has it. */
 lc_status lc__image_reader_read(const lc__image_source *from, lc__image_reader *r, int64_t i, uint64_t key,
                                 uint8_t *out) LC_MUST_USE;

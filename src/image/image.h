@@ -14,6 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Rows that a decoder gives away at a time. They are few, since others are decoded while what is made of these is on
+ * its way to memory: after sixteen, a row of blocks, the processor would wait for it. */
+enum { LC__IMAGE_ROWS = 8 };
+
 /* A file in memory. */
 typedef struct lc__image_file {
     const uint8_t *bytes;
@@ -26,7 +30,10 @@ typedef struct lc__image_file {
     double (*least_scale)(void *ctx, int64_t height, int64_t width);
     /* Which part of the decoded picture is looked at, asked for its size: pixels outside of it may be left out. It has
      * at least one pixel. NULL: all of them. Only JPEG has a cheap way. */
-    lc_box (*reads)(void *ctx, int64_t height, int64_t width);
+    lc_box (*reads)(void *ctx, int64_t height, int64_t width, bool *takes);
+    /* If `reads` has set *takes: is given the rows of the part as they are decoded, `n` more, next to each other. The
+     * picture has no pixels then. */
+    lc_status (*take)(void *ctx, const uint8_t *rows, int64_t n);
     void *ctx;
 } lc__image_file;
 

@@ -160,13 +160,13 @@ static void finish(run *r, JSAMPROW line)
 
 /* Rows are decoded into a line of their own: those that begin at a multiple of 16 bytes libjpeg-turbo writes past the
  * caches, and getting such a picture back from memory can take longer than its decoding. */
-static void read_rows(run *r, const lc_box *part, lc__image *image)
+static lc_status read_rows(run *r, const lc_box *part, bool takes, lc__image *image)
 {
     const bool cmyk = r->d.out_color_space == JCS_CMYK;
     const size_t pixel = cmyk ? 4 : 3;
     JSAMPROW line = r->d.mem->alloc_large((j_common_ptr)&r->d, JPOOL_IMAGE, r->d.output_width * pixel + 1);
     line++;
-    int64_t first = 0;
+    int64_t first = 0, given = 0;
     if (jpeg_has_multiple_scans(&r->d)) { /* neighbors count everywhere if a scan is missing */
         pass_rows(r, line, (JDIMENSION)part->top);
     } else {
@@ -174,8 +174,14 @@ static void read_rows(run *r, const lc_box *part, lc__image *image)
         if (part->top) jpeg_skip_scanlines(&r->d, (JDIMENSION)part->top);
     }
     const uint8_t *from = line + pixel * (size_t)(part->left - first);
-    uint8_t *to = image->pixels + 3 * (part->top * image->width + part->left);
-    for (int64_t y = 0; y < part->height; y++, to += 3 * image->width) {
+    const int64_t stride = 3 * (takes ? part->width : image->width);
+    uint8_t *const begin = image->pixels + (takes ? 0 : stride * part->top + 3 * part->left), *to = begin;
+    for (int64_t y = 0; y < part->height; y++, to += stride) {
+        if (takes && y - given == LC__IMAGE_ROWS) {
+            LC_TRY(r->file->take(r->file->ctx, begin, LC__IMAGE_ROWS));
+            given = y;
+            to = begin;
+        }
         jpeg_read_scanlines(&r->d, &line, 1);
         if (cmyk)
             cmyk_to_rgb(from, to, part->width);
@@ -183,6 +189,7 @@ static void read_rows(run *r, const lc_box *part, lc__image *image)
             memcpy(to, from, 3 * (size_t)part->width);
     }
     finish(r, line);
+    return takes ? r->file->take(r->file->ctx, begin, part->height - given) : LC_OK;
 }
 
 /* The decoder can make fewer pixels of each block of 8 x 8, which costs less than making all. */
@@ -215,9 +222,10 @@ static lc_status read_picture(run *r, lc__image *image)
     LC_TRY(lc__image_room(r->file, r->d.output_height, r->d.output_width, image));
     jpeg_start_decompress(&r->d);
     lc_box part = {.height = image->height, .width = image->width};
-    if (r->file->reads && image->orientation == 1) part = r->file->reads(r->file->ctx, image->height, image->width);
-    read_rows(r, &part, image);
-    return LC_OK;
+    bool takes = false;
+    if (r->file->reads && image->orientation == 1)
+        part = r->file->reads(r->file->ctx, image->height, image->width, &takes);
+    return read_rows(r, &part, takes, image);
 }
 
 /* All state that changes after setjmp is in *r: longjmp does not lose it. */

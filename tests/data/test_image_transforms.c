@@ -282,10 +282,20 @@ static lc_dataset *pictures_of(const char *name, bool upright, lc_transform *t)
     return d;
 }
 
+/* Transforms after a crop, which get its rows as they are decoded. */
+static lc_transform chain_of(lc_transform crop)
+{
+    lc_transform t[3] = {crop}, all;
+    CHECK_OK(lc_transform_horizontal_flip(0.5, &t[1]));
+    CHECK_OK(lc_transform_normalize(3, (const double[]){0.4, 0.5, 0.6}, (const double[]){0.2, 0.3, 0.4}, &t[2]));
+    CHECK_OK(lc_transform_compose(3, t, &all));
+    return all;
+}
+
 /* A file of which only a part is decoded, against the part of the whole picture. */
 static void compare_parts(const char *name, bool upright, lc_transform inside, lc_transform after)
 {
-    static uint8_t want[9 * 9 * 3], got[9 * 9 * 3];
+    static float want[9 * 9 * 3], got[9 * 9 * 3];
     int64_t y;
     lc_dataset *whole = pictures_of(name, upright, NULL), *part = pictures_of(name, upright, &inside), *cropped;
     CHECK_OK(lc_dataset_transform(whole, 0, after, &cropped));
@@ -311,6 +321,9 @@ TEST(a_part_is_that_of_the_whole_picture)
             CHECK_OK(lc_transform_random_crop(9, 9, &a, .pad_if_needed = true));
             CHECK_OK(lc_transform_random_crop(9, 9, &b, .pad_if_needed = true));
             compare_parts(names[i], upright, a, b);
+            CHECK_OK(lc_transform_random_crop(9, 9, &a, .padding = LC_DIMS(2)));
+            CHECK_OK(lc_transform_random_crop(9, 9, &b, .padding = LC_DIMS(2)));
+            compare_parts(names[i], upright, chain_of(a), chain_of(b));
             CHECK_OK(lc_transform_random_resized_crop(9, 9, &a));
             CHECK_OK(lc_transform_random_resized_crop(9, 9, &b));
             compare_parts(names[i], upright, a, b);
@@ -339,6 +352,49 @@ static void reads_beyond(void *self, const lc_field *in, uint64_t key, lc_box *p
     (void)self;
     CHECK(part->height == in->shape[1] && part->width == in->shape[2] && !part->top && !part->left);
     *part = key % 2 ? (lc_box){-5, -5, 1000, 1000} : (lc_box){1000, -7, 3, 4};
+}
+
+/* A transform of a program that refuses the second rows that it gets. */
+static lc_status refuses_describe(void *self, const lc_field *in, lc_field *out)
+{
+    (void)self;
+    *out = *in;
+    return LC_OK;
+}
+
+static lc_status refuses_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
+                               uint64_t key, void *scratch)
+{
+    (void)out, (void)key, (void)scratch;
+    memcpy(dst, src, lc_field_bytes(in));
+    return ++*(int *)self == 2 ? lc_fail(LC_ERR_USER, "these rows are not good") : LC_OK;
+}
+
+TEST(an_error_of_rows_names_the_file_and_the_transform)
+{
+    NEEDS_PNG;
+    NEEDS_JPEG;
+    static const lc_transform_ops ops = {LC_TRANSFORM_OPS_INIT, .name = "refuses", .describe = refuses_describe,
+                                         .apply = refuses_apply, .by_rows = true};
+    static uint8_t x[20 * 20 * 3];
+    int calls = 0;
+    int64_t y;
+    lc_transform t[2] = {{0}, {&ops, &calls}}, both;
+    lc_dataset *d;
+    make_folder("rows", NULL);
+    CHECK_OK(lc_transform_random_crop(20, 20, &t[0]));
+    CHECK_OK(lc_transform_compose(2, t, &both));
+    CHECK_OK(folder(&d, &both));
+    CHECK_STATUS(lc_dataset_read(d, 1, 0, (void *[]){x, &y}), LC_ERR_USER);
+    CHECK_CONTAINS(lc_error_message(), "these rows are not good");
+    CHECK_CONTAINS(lc_error_message(), "a/1.picture");
+    CHECK_CONTAINS(lc_error_message(), "'refuses'");
+    calls = 2;
+    CHECK_OK(lc_dataset_read(d, 1, 0, (void *[]){x, &y}));
+    CHECK_EQ(calls, 2 + 3);
+    CHECK_STATUS(lc_dataset_read(d, 0, 0, (void *[]){x, &y}), LC_ERR_SHAPE); /* too small for it */
+    CHECK_CONTAINS(lc_error_message(), "a/0.picture: ");
+    lc_dataset_unref(d);
 }
 
 TEST(a_part_beyond_the_picture)

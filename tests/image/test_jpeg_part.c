@@ -4,8 +4,12 @@
 #include "test.h"
 
 #if LIGHTC_HAVE_JPEG
+#include "base/io.h"
 #include "image/image.h"
+#include "scratch.h"
+#include <lightc/image.h>
 #include <lightc/random.h>
+#include <lightc/transforms.h>
 
 #include <stdio.h>
 
@@ -83,11 +87,44 @@ static file written(const kind *k, int width, int height)
 
 /* ---- decoding ---- */
 
-static lc_box the_part(void *ctx, int64_t height, int64_t width)
+/* Rows that were given away. */
+static struct {
+    bool wanted;
+    lc_box part;
+    int64_t rows;
+    uint8_t *pixels;
+} given;
+
+static lc_box the_part(void *ctx, int64_t height, int64_t width, bool *takes)
 {
     lc_box part = *(const lc_box *)ctx;
     CHECK(part.top + part.height <= height && part.left + part.width <= width);
+    *takes = given.wanted;
+    if (!given.wanted) return part;
+    given.part = part;
+    given.rows = 0;
+    free(given.pixels);
+    given.pixels = malloc((size_t)(3 * part.height * part.width));
+    CHECK(given.pixels);
     return part;
+}
+
+static lc_status take(void *ctx, const uint8_t *rows, int64_t n)
+{
+    (void)ctx;
+    CHECK(given.wanted && n > 0 && n <= LC__IMAGE_ROWS && given.rows + n <= given.part.height);
+    memcpy(given.pixels + 3 * given.rows * given.part.width, rows, (size_t)(3 * n * given.part.width));
+    given.rows += n;
+    return LC_OK;
+}
+
+static void compare_given(const lc__image *image)
+{
+    const lc_box *p = &given.part;
+    CHECK_EQ(given.rows, p->height);
+    for (int64_t y = 0; y < p->height; y++)
+        CHECK(!memcmp(given.pixels + 3 * y * p->width, image->pixels + 3 * ((p->top + y) * image->width + p->left),
+                      (size_t)(3 * p->width)));
 }
 
 static double scale_of(void *ctx, int64_t height, int64_t width)
@@ -96,7 +133,7 @@ static double scale_of(void *ctx, int64_t height, int64_t width)
     return ((const lc_box *)ctx)->height % 2 ? 0.4 : 0.2;
 }
 
-/* `part` NULL: all of it. */
+/* `part` NULL: all of it. A part is decoded twice: its rows are given away, and stay in the picture. */
 static lc_status decode(const file *f, lc_box *part, bool reduced, lc__image *image)
 {
     static lc_box whole = {.height = 1};
@@ -106,9 +143,20 @@ static lc_status decode(const file *f, lc_box *part, bool reduced, lc__image *im
                                  .max_pixels = 1 << 20,
                                  .least_scale = reduced ? scale_of : NULL,
                                  .reads = part ? the_part : NULL,
+                                 .take = take,
                                  .ctx = part ? part : &whole};
+    char why[300] = "";
+    given.wanted = part != NULL;
+    const lc_status want = part ? lc__image_decode(&from, image) : LC_OK;
+    if (want < 0) snprintf(why, sizeof why, "%s", lc_error_message());
+    given.wanted = false;
     if (image->own) memset(image->own, 0x5A, image->cap_own);
-    return lc__image_decode(&from, image);
+    const lc_status got = lc__image_decode(&from, image);
+    if (!part) return got;
+    if (got != want || (got < 0 && strcmp(why, lc_error_message())))
+        TEST_FAIL("\"%s\" if rows are given away, \"%s\" if not", why, got < 0 ? lc_error_message() : "");
+    if (got == LC_OK) compare_given(image);
+    return got;
 }
 
 static lc_box a_part(uint64_t key, int64_t height, int64_t width)
@@ -198,6 +246,50 @@ TEST(the_rest_is_left_out)
             CHECK_EQ(image.pixels[3 * i], 0x5A);
     }
     lc__image_release(&image);
+    free(f.bytes);
+}
+
+static lc_status the_file(void *ctx, int64_t index, const char **name, int64_t *target)
+{
+    (void)index;
+    *name = ctx;
+    *target = 0;
+    return LC_OK;
+}
+
+static lc_transform chain(void)
+{
+    const double mean[] = {0.4, 0.5, 0.6}, std[] = {0.2, 0.3, 0.4};
+    lc_transform t[3], all;
+    CHECK_OK(lc_transform_random_crop(120, 150, &t[0]));
+    CHECK_OK(lc_transform_horizontal_flip(0.5, &t[1]));
+    CHECK_OK(lc_transform_normalize(3, mean, std, &t[2]));
+    CHECK_OK(lc_transform_compose(3, t, &all));
+    return all;
+}
+
+/* A sample that is so large that it is written past the caches, made of rows as they are decoded. */
+TEST(large_samples_of_rows)
+{
+    static float want[120 * 150 * 3], got[120 * 150 * 3];
+    lc_transform inside = chain();
+    lc_dataset *whole, *cropped, *part;
+    int64_t y;
+    char path[600];
+    snprintf(path, sizeof path, "%s/large.jpg", fresh_dir("large_rows"));
+    const file f = written(&kinds[3], 200, 151);
+    CHECK_OK(lc__replace_file(&lc__io_system, path, f.bytes, f.n));
+    CHECK_OK(lc_image_list_from(1, the_file, path, &whole));
+    CHECK_OK(lc_dataset_transform(whole, 0, chain(), &cropped));
+    CHECK_OK(lc_image_list_from(1, the_file, path, &part, .transform = &inside));
+    for (uint64_t key = 0; key < 40; key++) {
+        CHECK_OK(lc_dataset_read(cropped, 0, key, (void *[]){want, &y}));
+        CHECK_OK(lc_dataset_read(part, 0, key, (void *[]){got, &y}));
+        CHECK(!memcmp(want, got, sizeof want));
+    }
+    lc_dataset_unref(cropped);
+    lc_dataset_unref(whole);
+    lc_dataset_unref(part);
     free(f.bytes);
 }
 

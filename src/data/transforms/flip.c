@@ -104,7 +104,7 @@ static lc_status vertical_apply(void *self, const lc_field *in, const void *src,
 
 static const lc_transform_ops horizontal_ops = {
     LC_TRANSFORM_OPS_INIT, .name = "horizontal_flip",   .describe = flip_describe, .apply = horizontal_apply,
-    .free = free,          .self_size = sizeof(double),
+    .free = free,          .self_size = sizeof(double), .by_rows = true,
 };
 
 static const lc_transform_ops vertical_ops = {

@@ -78,10 +78,8 @@ loop_avx2(const uint8_t *s, float *d, int64_t n, const float *by, const float *a
 __attribute__((target("avx2"))) static int64_t run_avx2(const uint8_t *s, float *d, int64_t n, const float *by,
                                                         const float *add, int64_t period, bool streams)
 {
-    if (!streams || (uintptr_t)d % 32) return loop_avx2(s, d, n, by, add, period, false);
-    const int64_t done = loop_avx2(s, d, n, by, add, period, true);
-    _mm_sfence(); /* before another thread reads */
-    return done;
+    const bool past = streams && (uintptr_t)d % 32 == 0;
+    return past ? loop_avx2(s, d, n, by, add, period, true) : loop_avx2(s, d, n, by, add, period, false);
 }
 
 static int64_t run_vectors(const uint8_t *s, float *d, int64_t n, const float *by, const float *add, int64_t period,
@@ -162,12 +160,13 @@ static lc_status normalize_apply_streaming(void *self, const lc_field *in, const
 static const lc_transform_ops normalize_ops = {
     LC_TRANSFORM_OPS_INIT,          .name = "normalize", .describe = normalize_describe,
     .apply = normalize_apply,       .free = free,        .apply_streaming = normalize_apply_streaming,
-    .self_size = sizeof(normalize),
+    .self_size = sizeof(normalize), .by_rows = true,
 };
 
 static const lc_transform_ops to_tensor_ops = {
     LC_TRANSFORM_OPS_INIT,    .name = "to_tensor", .describe = normalize_describe,
     .apply = normalize_apply, .free = free,        .self_size = sizeof(normalize),
+    .by_rows = true,
 };
 
 lc_status lc_transform_to_tensor(lc_transform *out)

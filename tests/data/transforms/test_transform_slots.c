@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optional slots of a transform: `reads`, which part of a picture it reads, and `apply_streaming`, which writes a
- * large sample past the caches. */
+/* The optional slots of a transform: `reads`, which part of a picture it reads, `cuts`, that it only cuts this part
+ * out, `by_rows`, that it may get some rows at a time, and `apply_streaming`, which writes a large sample past the
+ * caches. */
 #include "test.h"
 #include <lightc/image.h>
 #include <lightc/transforms.h>
@@ -106,6 +107,86 @@ TEST(a_chain_reads_what_its_first_part_reads)
     CHECK_NEAR(share_read(all), 1, 1e-9);
     CHECK_OK(lc_transform_compose(0, steps, &all));
     CHECK_NEAR(share_read(all), 1, 1e-9);
+}
+
+/* ---- rows ---- */
+
+static int64_t asked, cuts;
+
+/* Counts in how many cases the part is as large as the result, and that it is the result then. */
+static void count_cuts(lc_transform t)
+{
+    const lc_field in = field(H, W);
+    lc_field out = {0};
+    CHECK(t.ops->cuts);
+    CHECK_OK(t.ops->describe(t.self, &in, &out));
+    for (uint64_t key = 0; key < 300; key++) {
+        lc_box p = {0, 0, H, W};
+        t.ops->reads(t.self, &in, key, &p);
+        asked++;
+        if (p.height != out.shape[1] || p.width != out.shape[2]) continue;
+        cuts++;
+        CHECK_OK(t.ops->apply(t.self, &in, picture, &out, got, key, scratch));
+        for (int64_t y = 0; y < p.height; y++)
+            CHECK(!memcmp(got + C * y * p.width, picture + C * ((p.top + y) * W + p.left), (size_t)(C * p.width)));
+    }
+    lc_transform_release(&t);
+}
+
+TEST(crops_cut)
+{
+    lc_transform t;
+    draw();
+    CHECK_OK(lc_transform_random_crop(20, 26, &t));
+    count_cuts(t);
+    CHECK_OK(lc_transform_center_crop(20, 26, &t));
+    count_cuts(t);
+    CHECK_EQ(cuts, asked);
+    for (int mode = LC_PAD_CONSTANT; mode <= LC_PAD_SYMMETRIC; mode++) {
+        const int64_t before = cuts;
+        CHECK_OK(
+            lc_transform_random_crop(H - 4, W - 4, &t, .padding = LC_DIMS(4), .padding_mode = (lc_padding_mode)mode));
+        count_cuts(t);
+        CHECK(cuts > before && cuts < before + 300);
+    }
+    cuts = 0;
+    CHECK_OK(lc_transform_center_crop(20, W + 2, &t));
+    count_cuts(t);
+    CHECK_EQ(cuts, 0);
+}
+
+static void same_rows(lc_transform t, const lc_field *in)
+{
+    lc_field out = {0};
+    CHECK(t.ops->by_rows);
+    CHECK_OK(t.ops->describe(t.self, in, &out));
+    const size_t row = lc_field_bytes(&out) / H;
+    for (uint64_t key = 0; key < 8; key++) {
+        CHECK_OK(t.ops->apply(t.self, in, picture, &out, want, key, scratch));
+        for (int64_t y = 0, n = 1; y < H; y += n, n = n + 1 < H - y ? n + 1 : H - y) {
+            lc_field rows = *in, made = out;
+            rows.shape[1] = made.shape[1] = n;
+            CHECK_OK(t.ops->apply(t.self, &rows, picture + C * W * y, &made, got + row * (size_t)y, key, scratch));
+        }
+        CHECK(!memcmp(want, got, row * H));
+    }
+    lc_transform_release(&t);
+}
+
+TEST(some_rows_at_a_time)
+{
+    static const double mean[] = {0.4, 0.5, 0.6}, std[] = {0.2, 0.3, 0.4};
+    const lc_field in = field(H, W);
+    lc_transform t;
+    draw();
+    CHECK_OK(lc_transform_horizontal_flip(0.5, &t));
+    same_rows(t, &in);
+    CHECK_OK(lc_transform_normalize(3, mean, std, &t));
+    same_rows(t, &in);
+    CHECK_OK(lc_transform_normalize(1, mean, std, &t));
+    same_rows(t, &in);
+    CHECK_OK(lc_transform_to_tensor(&t));
+    same_rows(t, &in);
 }
 
 /* ---- streaming ---- */
