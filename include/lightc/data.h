@@ -245,9 +245,9 @@ typedef struct lc_transform_ops {
     size_t self_size;
     /* The result is the part of the picture that `reads` says, if that is as large as the result. Default: false. */
     bool cuts;
-    /* A picture keeps its height, and each row of the result depends on the same row of the picture and on no other, so
-     * that apply may get some rows at a time: in a chain that begins with a transform that cuts, as they are decoded.
-     * Default: false. */
+    /* A picture keeps its size and layout, and each row of the result depends on the same row of the picture and on no
+     * other, so that apply may get some rows at a time: in a chain that begins with a transform that cuts, as they are
+     * decoded. Default: false. */
     bool by_rows;
 } lc_transform_ops;
 

@@ -58,9 +58,9 @@ lc_status lc__transform_check(const lc_transform *t) LC_MUST_USE;
 size_t lc__transform_scratch(const lc_transform *t, const lc_field *in);
 /* The parts of a chain, in their order; NULL: t is none. */
 const lc_transform *lc__compose_parts(const lc_transform *t, int *n);
-/* Whether `t` can make a sample of rows of `part` of picture `in`, some at a time: a chain whose first transform only
- * cuts that part out, and the others work by rows. */
-bool lc__transform_takes_rows(const lc_transform *t, const lc_field *in, const lc_box *part);
+/* Whether `t` can make a sample `out` of rows of `part`, which it reads, some at a time: it is a chain whose first
+ * transform only cuts that part out, and the others work by rows. */
+bool lc__transform_takes_rows(const lc_transform *t, const lc_field *out, const lc_box *part);
 /* Makes `out`, rows of such a sample, of `in`, the same rows of the part. `streams`: past the caches, if it can; then
  * lc__stores_arrive follows after the last. */
 size_t lc__transform_rows_scratch(const lc_transform *t, const lc_field *in);

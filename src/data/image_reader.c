@@ -121,11 +121,19 @@ static lc_status scratch_of(lc__image_reader *r, size_t bytes, void **scratch)
     return LC_OK;
 }
 
-/* Whether a picture becomes what all samples are. */
-static bool fits(const lc__image_source *from, const lc_field *own)
+/* An error unless a picture becomes what all samples are. */
+static lc_status check_made(const lc__image_source *from, lc__image_reader *r, const lc_field *own)
 {
+    const lc_transform *t = &from->transform;
     lc_field made = {0};
-    return from->transform.ops->describe(from->transform.self, own, &made) == LC_OK && lc__field_same(&made, &from->x);
+    if (own->shape[1] == r->checked_height && own->shape[2] == r->checked_width) return LC_OK;
+    LC_TRY(t->ops->describe(t->self, own, &made));
+    if (!lc__field_same(&made, &from->x))
+        return lc_fail(LC_ERR_SHAPE, "transform '%s' makes samples of different sizes or types", t->ops->name);
+    r->scratch_bytes = lc__transform_scratch(t, own);
+    r->checked_height = own->shape[1];
+    r->checked_width = own->shape[2];
+    return LC_OK;
 }
 
 static double least_scale(void *ctx, int64_t height, int64_t width)
@@ -150,7 +158,8 @@ static lc_box reads(void *ctx, int64_t height, int64_t width, bool *takes)
     part = lc__box_within(part, all);
     if (part.height < 1 || part.width < 1) return all;
     q->width = part.width;
-    q->takes = *takes = q->out && fits(q->from, &own) && lc__transform_takes_rows(t, &own, &part);
+    q->takes = *takes =
+        q->out && lc__transform_takes_rows(t, &q->from->x, &part) && check_made(q->from, q->r, &own) == LC_OK;
     return part;
 }
 
@@ -241,12 +250,9 @@ static lc_status transform(const lc__image_source *from, lc__image_reader *r, co
                            const uint8_t *pixels, uint64_t key, void *out)
 {
     const lc_transform *t = &from->transform;
-    lc_field made = {0};
-    LC_TRY(t->ops->describe(t->self, own, &made));
-    if (!lc__field_same(&made, &from->x))
-        return lc_fail(LC_ERR_SHAPE, "transform '%s' makes samples of different sizes or types", t->ops->name);
     void *scratch;
-    LC_TRY(scratch_of(r, lc__transform_scratch(t, own), &scratch));
+    LC_TRY(check_made(from, r, own));
+    LC_TRY(scratch_of(r, r->scratch_bytes, &scratch));
     int64_t start = lc__now_ns();
     lc_status status = lc__transform_apply(t, own, pixels, &from->x, out, key, scratch);
     add_time(&lc__spent.transform_ns, &start);

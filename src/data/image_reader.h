@@ -34,6 +34,8 @@ typedef struct lc__image_reader {
     size_t cap_path;
     uint8_t *resized, *scratch; /* of a picture that is transformed next; of its transform */
     size_t cap_resized, cap_scratch;
+    int64_t checked_height, checked_width; /* of the last picture that was found to become what all samples are, */
+    size_t scratch_bytes;                  /* and what its transform needs */
 } lc__image_reader;
 
 /* Three bytes per pixel, as decoders make them; a size of 0 is not known. */
