@@ -174,11 +174,22 @@ lc_status lc_fail_context(lc_status status, const char *format, ...)
     return status;
 }
 
-lc_status lc__with_message(lc_status failed, unsigned before)
+static lc_status with_message(lc_status failed, unsigned before, const char *who)
 {
     if (lc__errors != before && *lc_error_message()) return failed;
-    return lc_fail(failed, "it returned an error (%s) without a message; lc_fail(status, \"what is wrong\") gives one",
-                   lc_status_text(failed));
+    return lc_fail(failed, "%s returned an error (%s) without a message; lc_fail(status, \"what is wrong\") gives one",
+                   who, lc_status_text(failed));
+}
+
+lc_status lc__with_message(lc_status failed, unsigned before)
+{
+    return with_message(failed, before, "it");
+}
+
+lc_status lc__no_answer(lc_status s, unsigned before, const char *function, const char *whose)
+{
+    if (s < 0) return with_message(s, before, function);
+    return lc_fail(LC_ERR_USER, "%s returned \"%s\", which %s cannot return", function, lc_status_text(s), whose);
 }
 
 void lc__copy_message(char *text, size_t size)

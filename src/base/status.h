@@ -30,6 +30,13 @@ static inline lc_status lc__said(lc_status s, unsigned before)
     return s >= 0 ? s : lc__with_message(s, before);
 }
 
+/* The same for `function` of `whose` ("a dataset"), which cannot make a request (stop, skip): one becomes an error. */
+lc_status lc__no_answer(lc_status s, unsigned before, const char *function, const char *whose);
+static inline lc_status lc__answered(lc_status s, unsigned before, const char *function, const char *whose)
+{
+    return s == LC_OK ? s : lc__no_answer(s, before, function, whose);
+}
+
 /* Copies this thread's message, which other errors would replace. */
 void lc__copy_message(char *text, size_t size);
 

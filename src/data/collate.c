@@ -74,8 +74,9 @@ lc_status lc__padding_sizes(const lc__padding *p, const lc_dataset *d, int f, in
         if (__builtin_mul_overflow(units ? units : 1, p->multiple, &batch.shape[i]))
             return lc_fail(LC_ERR_ARGUMENT, "pad_multiple %lld is too large", (long long)p->multiple);
     }
-    lc_status status = p->sizes ? p->sizes(p->ctx, &batch) : LC_OK;
-    if (status != LC_OK) return lc_fail_context(status < 0 ? status : LC_ERR_USER, "collate_sizes");
+    unsigned before = lc__error_count();
+    lc_status status = p->sizes ? lc__answered(p->sizes(p->ctx, &batch), before, "it", "it") : LC_OK;
+    if (status != LC_OK) return lc_fail_context(status, "collate_sizes");
     for (int i = 0; i < batch.ndim; i++)
         if (batch.shape[i] < 1 || (d->spec.fields[f].shape[i] && batch.shape[i] != d->spec.fields[f].shape[i]))
             return lc_fail(LC_ERR_USER, "collate_sizes: field '%s' cannot have the size %lld in dimension %d",
@@ -211,8 +212,10 @@ static lc_status finish(const lc__padding *p, const placed *at, int f, const voi
         return LC_OK;
     }
     if (p->collate) {
-        lc_status status = p->collate(p->ctx, &at->sample, data, &at->batch, at->place);
-        return status == LC_OK ? LC_OK : lc_fail_context(status < 0 ? status : LC_ERR_USER, "collate");
+        unsigned before = lc__error_count();
+        lc_status status =
+            lc__answered(p->collate(p->ctx, &at->sample, data, &at->batch, at->place), before, "it", "it");
+        return status == LC_OK ? LC_OK : lc_fail_context(status, "collate");
     }
     fill(at->place, room / size, size, p->values[f]);
     copy_block(&at->sample, data, &at->batch, at->place, p->side == LC_PAD_LEFT);

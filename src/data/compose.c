@@ -32,9 +32,7 @@ lc_status lc__transform_check(const lc_transform *t)
 /* An error (reported since `before`) names the transform, and a request (stop, skip) is one: every sample exists. */
 static lc_status result_of(const lc_transform_ops *ops, lc_status status, unsigned before)
 {
-    status = lc__said(status, before);
-    if (status > 0)
-        status = lc_fail(LC_ERR_USER, "apply returned \"%s\", which a transform cannot return", lc_status_text(status));
+    status = lc__answered(status, before, "apply", "a transform");
     return status < 0 ? lc_fail_context(status, "transform '%s'", ops->name) : LC_OK;
 }
 

@@ -155,10 +155,8 @@ lc_status lc_dataloader_begin(lc_dataloader *l, int64_t epoch, int64_t start)
     l->consumed = start;
     l->phase = FAILED;
     unsigned before = lc__error_count();
-    lc_status status = lc__said(l->ops.begin(l->self, epoch, start), before);
-    if (status != LC_OK)
-        return lc_fail_context(status < 0 ? status : LC_ERR_USER, "loader '%s', epoch %lld", l->ops.name,
-                               (long long)epoch);
+    lc_status status = lc__answered(l->ops.begin(l->self, epoch, start), before, "begin", "a loader");
+    if (status != LC_OK) return lc_fail_context(status, "loader '%s', epoch %lld", l->ops.name, (long long)epoch);
     l->phase = RUNNING;
     return LC_OK;
 }
@@ -174,16 +172,13 @@ lc_status lc_dataloader_next(lc_dataloader *l, lc_batch **out)
                        l->phase == FAILED ? "the epoch ended with an error; begin a new one"
                                           : "no epoch has begun (lc_dataloader_begin)");
     unsigned before = lc__error_count();
-    lc_status status = lc__said(l->ops.next(l->self, out), before);
+    lc_status status = lc__answered(l->ops.next(l->self, out), before, "next", "a loader");
     if (status == LC_OK && *out && l->share.size > 1 && (*out)->global_size < 1)
         status =
             lc_fail(LC_ERR_USER, "it does not set the number of samples of all ranks together (lc_batch.global_size)");
     if (status != LC_OK) {
         *out = NULL;
         l->phase = FAILED;
-        if (status > 0)
-            return lc_fail(LC_ERR_USER, "loader '%s', batch %lld: next returned \"%s\", which a loader cannot return",
-                           l->ops.name, (long long)l->consumed, lc_status_text(status));
         return lc_fail_context(status, "loader '%s', batch %lld", l->ops.name, (long long)l->consumed);
     }
     if (*out)
@@ -211,15 +206,15 @@ lc_status lc__dataloader_cut(lc_dataloader *l, int64_t begin, int64_t n, lc_batc
                        "loader '%s' lacks `cut` of lc_dataloader_ops, so a combined loader cannot give every rank the "
                        "same share of parts of different sizes; add it, or avoid smaller batches (drop_last)",
                        l->ops.name);
-    lc_status status = l->ops.cut(l->self, begin, n, out);
+    unsigned before = lc__error_count();
+    lc_status status = lc__answered(l->ops.cut(l->self, begin, n, out), before, "cut", "a loader");
     if (status == LC_OK && (!*out || (*out)->size != n || (*out)->global_offset != begin))
         status =
             lc_fail(LC_ERR_USER, "cut did not return samples [%lld, %lld)", (long long)begin, (long long)(begin + n));
     if (status == LC_OK) return LC_OK;
     *out = NULL;
     l->phase = FAILED;
-    return lc_fail_context(status < 0 ? status : LC_ERR_USER, "loader '%s', batch %lld", l->ops.name,
-                           (long long)l->consumed - 1);
+    return lc_fail_context(status, "loader '%s', batch %lld", l->ops.name, (long long)l->consumed - 1);
 }
 
 void lc_dataloader_end(lc_dataloader *l)
@@ -272,14 +267,14 @@ lc_status lc_dataloader_save(lc_dataloader *l, void *data, size_t *size)
     LC__IS(l, LOADER, LC_ERR_ARGUMENT);
     LC__NEEDS(size, LC_ERR_ARGUMENT);
     unsigned before = lc__error_count();
-    return lc__said(l->ops.save(l->self, data, size), before);
+    return lc__answered(l->ops.save(l->self, data, size), before, "save", "a loader");
 }
 
 lc_status lc_dataloader_load(lc_dataloader *l, const void *data, size_t size)
 {
     LC__IS(l, LOADER, LC_ERR_ARGUMENT);
     unsigned before = lc__error_count();
-    return lc__said(l->ops.load(l->self, data, size), before);
+    return lc__answered(l->ops.load(l->self, data, size), before, "load", "a loader");
 }
 
 bool lc_dataloader_sequential(lc_dataloader *l, bool on)
@@ -307,8 +302,9 @@ lc_status lc_dataloader_share(lc_dataloader *l, const lc_share *given)
     lc_share share;
     LC_TRY(lc__share_resolve(given, &share));
     lc_dataloader_end(l);
-    lc_status status = l->ops.share(l->self, &share);
-    if (status != LC_OK) return lc_fail_context(status < 0 ? status : LC_ERR_USER, "loader '%s'", l->ops.name);
+    unsigned before = lc__error_count();
+    lc_status status = lc__answered(l->ops.share(l->self, &share), before, "share", "a loader");
+    if (status != LC_OK) return lc_fail_context(status, "loader '%s'", l->ops.name);
     l->share = share;
     return LC_OK;
 }

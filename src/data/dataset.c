@@ -107,6 +107,25 @@ static lc_status check_names(const lc_sample_spec *spec, const char *dataset)
     return LC_OK;
 }
 
+/* Asks for the fields of a sample. */
+static lc_status describe(lc_dataset *d)
+{
+    unsigned before = lc__error_count();
+    lc_status status = lc__answered(d->ops.describe(d->self, &d->spec), before, "describe", "a dataset");
+    if (status < 0) return lc_fail_context(status, "dataset '%s'", d->ops.name);
+    if (d->spec.n < 1 || d->spec.n > LC_MAX_BATCH_TENSORS)
+        return lc_fail(LC_ERR_ARGUMENT, "dataset '%s' describes %d fields; 1 to %d are allowed", d->ops.name, d->spec.n,
+                       LC_MAX_BATCH_TENSORS);
+    for (int i = 0; i < d->spec.n; i++) {
+        lc_field *f = &d->spec.fields[i];
+        if (!f->dtype) f->dtype = LC_F32;
+        LC_TRY(check_sizes(&d->ops, f));
+        d->bytes[i] = lc_field_bytes(f);
+        d->differs |= lc__field_differs(f);
+    }
+    return check_names(&d->spec, d->ops.name);
+}
+
 lc_status lc_dataset_new(const lc_dataset_ops *ops, void *self, lc_dataset **out)
 {
     lc_status status = LC_OK;
@@ -141,21 +160,7 @@ lc_status lc_dataset_new(const lc_dataset_ops *ops, void *self, lc_dataset **out
         status = lc_fail(LC_ERR_ARGUMENT, "dataset '%s' has the invalid length %lld", full.name, (long long)d->length);
         goto done;
     }
-    unsigned before = lc__error_count();
-    LC_TRY_GOTO(status, done, lc__said(full.describe(self, &d->spec), before));
-    if (d->spec.n < 1 || d->spec.n > LC_MAX_BATCH_TENSORS) {
-        status = lc_fail(LC_ERR_ARGUMENT, "dataset '%s' describes %d fields; 1 to %d are allowed", full.name, d->spec.n,
-                         LC_MAX_BATCH_TENSORS);
-        goto done;
-    }
-    for (int i = 0; i < d->spec.n; i++) {
-        lc_field *f = &d->spec.fields[i];
-        if (!f->dtype) f->dtype = LC_F32;
-        LC_TRY_GOTO(status, done, check_sizes(&full, f));
-        d->bytes[i] = lc_field_bytes(f);
-        d->differs |= lc__field_differs(f);
-    }
-    LC_TRY_GOTO(status, done, check_names(&d->spec, full.name));
+    LC_TRY_GOTO(status, done, describe(d));
     d->scratch = full.scratch_size ? full.scratch_size(self) : 0;
 done:
     if (status < 0) {
@@ -226,15 +231,14 @@ lc_status lc_dataset_sizes(lc_dataset *d, int64_t index, int field, int64_t *siz
     memcpy(sizes, f->shape, sizeof f->shape);
     if (!lc__field_differs(f)) return LC_OK;
     unsigned before = lc__error_count();
-    lc_status status = lc__said(d->ops.sizes(d->self, index, field, sizes), before);
+    lc_status status = lc__answered(d->ops.sizes(d->self, index, field, sizes), before, "sizes", "a dataset");
     if (status == LC_OK)
         for (int i = 0; i < f->ndim; i++)
             if (sizes[i] < 0 || (f->shape[i] && sizes[i] != f->shape[i]))
                 status = lc_fail(LC_ERR_SHAPE, "field '%s' has the invalid size %lld in dimension %d", f->name,
                                  (long long)sizes[i], i);
     if (status == LC_OK) return LC_OK;
-    return lc_fail_context(status < 0 ? status : LC_ERR_USER, "sample %lld of dataset '%s'", (long long)index,
-                           d->ops.name);
+    return lc_fail_context(status, "sample %lld of dataset '%s'", (long long)index, d->ops.name);
 }
 
 void lc__dataset_times(const lc_dataset *d, lc_loader_times *add)
@@ -259,10 +263,8 @@ void lc__dataset_made_of(lc_dataset *d, const lc_dataset *part)
 static lc_status get_one(lc_dataset *d, int64_t index, uint64_t key, void *const *out, void *scratch)
 {
     unsigned before = lc__error_count();
-    lc_status status = lc__said(d->ops.get(d->self, index, key, out, scratch), before);
+    lc_status status = lc__answered(d->ops.get(d->self, index, key, out, scratch), before, "get", "a dataset");
     if (status == LC_OK) return LC_OK;
-    if (status > 0)
-        status = lc_fail(LC_ERR_USER, "get returned \"%s\", which a dataset cannot return", lc_status_text(status));
     return lc_fail_context(status, "sample %lld of dataset '%s'", (long long)index, d->ops.name);
 }
 
@@ -296,11 +298,7 @@ lc_status lc_dataset_get_many(lc_dataset *d, int n, const int64_t *indices, cons
                        d->ops.name);
     if (d->ops.get_many) {
         unsigned before = lc__error_count();
-        lc_status status = lc__said(d->ops.get_many(d->self, n, indices, keys, out, scratch), before);
-        if (status > 0)
-            return lc_fail(LC_ERR_USER, "dataset '%s': get_many returned \"%s\", which a dataset cannot return",
-                           d->ops.name, lc_status_text(status));
-        return status;
+        return lc__answered(d->ops.get_many(d->self, n, indices, keys, out, scratch), before, "get_many", "a dataset");
     }
     for (int j = 0; j < n; j++) {
         void *at[LC_MAX_BATCH_TENSORS];

@@ -28,10 +28,10 @@ static lc_status find_order(lc__epoch *e, int64_t epoch, int64_t n)
     }
     unsigned before = lc__error_count();
     lc_status status = LC_OK;
-    if (n && !e->sequential) status = lc__said(e->sampler.ops->order(e->sampler.self, epoch, n, e->order), before);
+    if (n && !e->sequential)
+        status = lc__answered(e->sampler.ops->order(e->sampler.self, epoch, n, e->order), before, "order", "a sampler");
     for (int64_t i = 0; e->sequential && i < n; i++) e->order[i] = i;
-    if (status != LC_OK)
-        return lc_fail_context(status < 0 ? status : LC_ERR_USER, "sampler '%s'", e->sampler.ops->name);
+    if (status != LC_OK) return lc_fail_context(status, "sampler '%s'", e->sampler.ops->name);
     for (int64_t i = 0; i < n; i++)
         if (e->order[i] < 0 || e->order[i] >= e->dataset->length)
             return lc_fail(LC_ERR_USER, "sampler '%s' asks for sample %lld, but dataset '%s' has %lld",

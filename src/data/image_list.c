@@ -165,9 +165,8 @@ static lc_status function_new(int64_t n, lc_image_list_fn *fn, void *ctx, const 
     for (int64_t i = 0; i < n && status == LC_OK; i++) {
         const char *file = NULL;
         int64_t target = 0;
-        status = fn(ctx, i, &file, &target);
-        if (status > 0)
-            status = lc_fail(LC_ERR_USER, "the function returned \"%s\", which it cannot", lc_status_text(status));
+        unsigned before = lc__error_count();
+        status = lc__answered(fn(ctx, i, &file, &target), before, "the function", "it");
         if (status == LC_OK && !file) status = lc_fail(LC_ERR_USER, "the function named no file");
         if (status < 0) (void)lc_fail_context(status, "sample %lld of a list of pictures", (long long)i);
         if (status == LC_OK) status = lc__image_list_add(&list, file, target);

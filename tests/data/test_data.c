@@ -289,7 +289,7 @@ TEST(an_error_without_a_message_says_so)
     CHECK_OK(lc_dataset_new(&ops, &s, &d));
     (void)lc_fail(LC_ERR_USER, "something else");
     CHECK_STATUS(lc_dataset_read(d, 1, 0, out), LC_ERR_IO);
-    CHECK_CONTAINS(lc_error_message(), "sample 1 of dataset 'numbers': it returned an error");
+    CHECK_CONTAINS(lc_error_message(), "sample 1 of dataset 'numbers': get returned an error");
     lc_dataset_unref(d);
 }
 

@@ -472,8 +472,9 @@ TEST(loader_of_the_programs_own)
     CHECK_STATUS(lc_dataloader_next(l, &batch), LC_ERR_USER);
     CHECK_OK(lc_dataloader_begin(l, 1, 78));
     CHECK_STATUS(lc_dataloader_next(l, &batch), LC_ERR_IO);
-    CHECK_STR(lc_error_message(), "loader 'stream', batch 78: it returned an error (input or output failed) without a "
-                                  "message; lc_fail(status, \"what is wrong\") gives one");
+    CHECK_STR(lc_error_message(),
+              "loader 'stream', batch 78: next returned an error (input or output failed) without a "
+              "message; lc_fail(status, \"what is wrong\") gives one");
     size_t size = 9;
     CHECK_OK(lc_dataloader_save(l, NULL, &size));
     CHECK_EQ(size, 0);
