@@ -81,7 +81,8 @@ LC_API lc_status lc_image_folder_new_with(const char *dir, lc_dataset **out, con
 /* Pictures that a CSV file lists, one a line: the name of a file, and its target. Fields are separated by commas, and
  * may be quoted ("a, b.jpg"); blanks around a target do not count. If every target is an integer, these are the
  * targets; otherwise they are names of classes, which are numbered in their order (as bytes). LC_ERR_FORMAT: a line
- * lacks a file or a target, or only the first target is a name, since the line is then one of names of columns. */
+ * lacks a file or a target; or only the first target is a name, or only the first file has no extension, since the line
+ * is then one of names of columns. */
 #define lc_image_list_new(csv, ...) LC_CALL_NEW_(lc_image_list_new, lc_image, (csv, ), __VA_ARGS__, )
 LC_API lc_status lc_image_list_new_with(const char *csv, lc_dataset **out, const lc_image_args *args) LC_MUST_USE;
 

@@ -80,17 +80,37 @@ static lc_status find_columns(csv *c, const char *file, const char *target, colu
     return lc_fail(LC_ERR_FORMAT, "%s: its first line names no column \"%s\"", c->path, out->file < 0 ? file : target);
 }
 
-/* Without names of columns, the first line is a picture. One whose target is the only name is not. */
-static lc_status check_no_header(const csv *c, const lc__names *targets)
+static bool is_integer(const char *target)
 {
-    int64_t number, i = 1;
-    if (targets->n < 2 || lc__target_is_integer(lc__names_at(targets, 0), &number)) return LC_OK;
-    while (i < targets->n && lc__target_is_integer(lc__names_at(targets, i), &number)) i++;
-    if (i < targets->n) return LC_OK;
+    int64_t number;
+    return lc__target_is_integer(target, &number);
+}
+
+static bool has_extension(const char *file)
+{
+    const char *dot = strrchr(file, '.');
+    return dot && !strchr(dot, '/');
+}
+
+static bool only_first_lacks(const lc__names *names, bool (*property)(const char *))
+{
+    int64_t i = 1;
+    if (names->n < 2 || property(lc__names_at(names, 0))) return false;
+    while (i < names->n && property(lc__names_at(names, i))) i++;
+    return i == names->n;
+}
+
+/* Without names of columns, the first line is a picture. One whose target is the only name, or whose file is the only
+ * one without an extension, is not. */
+static lc_status check_no_header(const csv *c, const lc__names *files, const lc__names *targets)
+{
+    const bool target = only_first_lacks(targets, is_integer);
+    if (!target && !only_first_lacks(files, has_extension)) return LC_OK;
     return lc_fail(LC_ERR_FORMAT,
-                   "%s: the first target is \"%s\", and all others are integers; if the first line names the columns, "
-                   "give .file_column and .target_column",
-                   c->path, lc__names_at(targets, 0));
+                   "%s: the first %s is \"%s\", and all others %s; if the first line names the columns, give "
+                   ".file_column and .target_column",
+                   c->path, target ? "target" : "file", lc__names_at(target ? targets : files, 0),
+                   target ? "are integers" : "end as files do (.jpg)");
 }
 
 /* ---- the datasets ---- */
@@ -109,7 +129,7 @@ static lc_status read_list(csv *c, const lc_image_args *a, lc__image_list *list)
         LC_TRY_GOTO(status, done, lc__names_add(&targets, target));
     }
     if (!list->files.n) status = lc_fail(LC_ERR_FORMAT, "%s lists no files", c->path);
-    if (status == LC_OK && !a->file_column) status = check_no_header(c, &targets);
+    if (status == LC_OK && !a->file_column) status = check_no_header(c, &list->files, &targets);
     if (status == LC_OK) status = lc__image_list_targets(list, &targets);
 done:
     lc__names_free(&targets);

@@ -218,6 +218,10 @@ TEST(a_csv_of_names_and_targets)
     CHECK_STATUS(lc_image_list_new(in_root("named.csv"), &d, .file_column = "file", .target_column = "target"),
                  LC_ERR_FORMAT);
     CHECK_CONTAINS(lc_error_message(), "no column \"target\"");
+    static const char bare[] = "d.x/a,x\nb,y\nc.png,y\n";
+    put("bare.csv", bare, sizeof bare - 1);
+    CHECK_OK(lc_image_list_new(in_root("bare.csv"), &d, .height = 2, .width = 2));
+    lc_dataset_unref(d);
     static const struct {
         const char *text, *says;
     } broken[] = {{"a.png,1\nb.png\n", "line 2 has 1 columns"},
@@ -229,7 +233,8 @@ TEST(a_csv_of_names_and_targets)
                   {"a.png,1\nb.png,\n", "line 2 names no target"},
                   {"a.png,cat\nb.png, \nc.png,dog\n", "line 2 names no target"},
                   {"a.png,1\rb.png,2\r", "line 1: a carriage return by itself"},
-                  {"file,label\na.png,1\nb.png,10\n", "the first target is \"label\", and all others are integers"}};
+                  {"file,label\na.png,1\nb.png,10\n", "the first target is \"label\", and all others are integers"},
+                  {"path,class\nfolder.d/a.png,cat\nb.png,dog\n", "the first file is \"path\", and all others end as"}};
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         put("broken.csv", broken[i].text, strlen(broken[i].text));
         CHECK_STATUS(lc_image_list_new(in_root("broken.csv"), &d, .height = 2, .width = 2), LC_ERR_FORMAT);
