@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The precision of the program in docs/precision.md trains. */
+/* The precision of the program in docs/precision.md trains; one whose functions fail says which. */
 #include "quiet_options.h"
+#include "scratch.h"
 #include "test.h"
 
 enum { SAMPLES = 64 };
@@ -150,6 +151,135 @@ TEST(a_precision_that_extends_another)
     check_near_f32(&p, &p, 0.01);
     check_near_f32(&p, &q, 0.01);
     check_near_f32(&q, &p, 0.01);
+}
+
+/* ---- functions that fail ---- */
+
+static struct {
+    const char *function; /* returns `status`; all others LC_OK */
+    lc_status status;
+} asked = {.function = ""};
+
+static lc_status answer(const char *function)
+{
+    return !strcmp(function, asked.function) ? asked.status : LC_OK;
+}
+
+static lc_status ask_configure_graph(void **self, lc_graph_args *graph)
+{
+    (void)self, (void)graph;
+    return answer("configure_graph");
+}
+static lc_status ask_convert_module(void **self, lc_module *m)
+{
+    (void)self, (void)m;
+    return answer("convert_module");
+}
+static lc_status ask_save(void *self, lc_state *state)
+{
+    (void)self, (void)state;
+    return answer("save_state");
+}
+static lc_status ask_load(void *self, const lc_state *state)
+{
+    (void)self, (void)state;
+    return answer("load_state");
+}
+static lc_tensor *ask_scale(void *self, lc_tensor *loss)
+{
+    (void)self;
+    return answer("scale_loss") == LC_OK ? loss : NULL;
+}
+
+static const lc_precision_ops ask_ops = {LC_PRECISION_OPS_INIT("asked"),
+                                         .configure_graph = ask_configure_graph,
+                                         .convert_module = ask_convert_module,
+                                         .scale_loss = ask_scale,
+                                         .save_state = ask_save,
+                                         .load_state = ask_load};
+
+static const char *checkpoint_path(void)
+{
+    static char path[300];
+    snprintf(path, sizeof path, "%s/x.ckpt", scratch_root);
+    return path;
+}
+
+/* An epoch, a checkpoint, and that loaded again. */
+static lc_status run_trainer(void)
+{
+    const lc_precision p = {&ask_ops, NULL};
+    const char *path = checkpoint_path();
+    net m = {0};
+    lc_trainer *t;
+    lc_dataloader *loader;
+    CHECK_OK(loader_of(0, SAMPLES, 16, false, &loader));
+    lc_module_init(&m.base, &net_ops, 3);
+    lc_linear_init(&m.l1, &m, "l1", FEATURES, 8);
+    lc_linear_init(&m.l2, &m, "l2", 8, CLASSES);
+    lc_trainer_options opt = quiet_options(NULL);
+    opt.max_epochs = 1;
+    opt.precision_plugin = &p;
+    CHECK_OK(lc_trainer_new(&opt, &t));
+    lc_status s = lc_trainer_fit(t, &m.base, .train_dataloader = loader);
+    if (s >= 0) s = lc_trainer_save_checkpoint(t, path, false);
+    if (s >= 0) s = lc_trainer_fit(t, &m.base, .train_dataloader = loader, .ckpt_path = path);
+    lc_trainer_free(t);
+    lc_dataloader_free(loader);
+    lc_module_release(&m.base);
+    return s;
+}
+
+static lc_status run_fabric(void)
+{
+    const lc_precision p = {&ask_ops, NULL};
+    const char *path = checkpoint_path();
+    lc_fabric *f;
+    lc_module m;
+    lc_linear l;
+    lc_optimizer *opt = NULL;
+    lc_module_init(&m, &net_ops, 3);
+    lc_linear_init(&l, &m, "l", 2, 1);
+    lc_status s = lc_fabric_new(&f, .precision_plugin = &p);
+    if (s >= 0) opt = lc_sgd(&m, .lr = 0.1);
+    if (s >= 0) s = lc_fabric_setup(f, &m, &opt, 1);
+    if (s >= 0) s = lc_fabric_begin(f);
+    if (s >= 0) {
+        lc_fabric_backward(f, lc_sum(l.weight));
+        lc_fabric_step(f, opt);
+        s = lc_fabric_end(f);
+    }
+    if (s >= 0) s = lc_fabric_save(f, path, NULL);
+    if (s >= 0) s = lc_fabric_load(f, path, NULL);
+    lc_fabric_free(f);
+    lc_optimizer_free(opt);
+    lc_module_release(&m);
+    return s;
+}
+
+TEST(an_error_names_the_function)
+{
+    static const char *const functions[] = {"configure_graph", "convert_module", "save_state", "load_state"};
+    CHECK_OK(run_trainer());
+    CHECK_OK(run_fabric());
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 4; k++) {
+            char text[200];
+            const bool request = k % 2;
+            asked.function = functions[i];
+            asked.status = request ? LC_SKIP : LC_ERR_IO;
+            (void)lc_fail(LC_ERR_ARGUMENT, "an earlier error");
+            CHECK_STATUS(k < 2 ? run_trainer() : run_fabric(), request ? LC_ERR_USER : LC_ERR_IO);
+            snprintf(text, sizeof text, "precision asked: %s returned %s", functions[i],
+                     request ? "\"skip\"" : "an error (input or output failed) without a message");
+            CHECK_CONTAINS(lc_error_message(), text);
+        }
+    asked.function = "scale_loss";
+    CHECK_STATUS(run_trainer(), LC_ERR_USER);
+    CHECK_CONTAINS(lc_error_message(), "asked: scale_loss returned no loss");
+    CHECK_STATUS(run_fabric(), LC_ERR_USER);
+    CHECK_CONTAINS(lc_error_message(), "asked: scale_loss returned no loss");
+    asked.function = "";
 }
 
 TEST_MAIN

@@ -3,6 +3,7 @@
 #include "core/fabric/fabric_internal.h"
 
 #include "core/checkpoint/joint.h"
+#include "core/hooks/precision_calls.h"
 #include "core/options/hyperparameters.h"
 #include "comm/agree.h"
 #include "base/state_count.h"
@@ -45,7 +46,7 @@ static lc_status fill_state(lc_fabric *f, lc_state **state)
     LC_TRY(lc__hyperparameters_write(f->m, NULL, root));
     LC_TRY(lc_state_set_object(root, "precision", &o));
     LC_TRY(lc_state_set_text(o, "name", f->precision.name));
-    return f->precision.save_state ? f->precision.save_state(f->precision_self, o) : LC_OK;
+    return lc__precision_save(&f->precision, f->precision_self, o);
 }
 
 static lc_status fill_tensors(lc_fabric *f, lc__views *views)
@@ -113,7 +114,7 @@ lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state)
     LC_TRY_GOTO(status, done, lc__name_checkpoint(path, lc__restore_optimizers(f->m, &f->optimizers, c)));
     if (f->precision.load_state && lc_state_find(root, "precision")) {
         LC_TRY_GOTO(status, done, lc__name_checkpoint(path, lc_state_get_object(root, "precision", &o)));
-        LC_TRY_GOTO(status, done, f->precision.load_state(f->precision_self, o));
+        LC_TRY_GOTO(status, done, lc__precision_load(&f->precision, f->precision_self, o));
     }
     lc_zero_grad(f->graph);
     f->unsummed = false;

@@ -3,6 +3,7 @@
 #include "base/args.h"
 #include "base/io.h"
 #include "core/hooks/hooks.h"
+#include "core/hooks/precision_calls.h"
 #include "core/loop/loop.h"
 #include "core/trainer/matmul_precision.h"
 #include "core/trainer/memory_limit.h"
@@ -138,7 +139,7 @@ lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
     g.device = device;
     LC_TRY_GOTO(status, done, lc__matmul_precision_parse(o.float32_matmul_precision, &g.matmul_precision));
     if (!g.threads) g.threads = lc__world_threads();
-    if (f->precision.configure_graph) LC_TRY_GOTO(status, done, f->precision.configure_graph(&f->precision_self, &g));
+    LC_TRY_GOTO(status, done, lc__precision_configure_graph(&f->precision, &f->precision_self, &g));
     LC_TRY_GOTO(status, done, lc_graph_new_with(&f->graph, &g));
     LC_TRY_GOTO(status, done, report_precision(f));
     f->before = lc__device_use(f->graph->on);
@@ -201,7 +202,7 @@ lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optim
     f->optimizers = (lc_optimizers){0};
     for (int i = 0; i < n; i++) LC_TRY(lc_optimizers_add(&f->optimizers, optimizers[i]));
     LC_TRY(lc__precision_check(&f->precision, &f->optimizers));
-    if (f->precision.convert_module) LC_TRY(f->precision.convert_module(&f->precision_self, m));
+    LC_TRY(lc__precision_convert_module(&f->precision, &f->precision_self, m));
     LC_TRY(check_converted(optimizers, n, f->precision.name));
     if (n) LC_TRY(lc__module_flatten(lc_module_root(m))); /* what was converted has left its flat buffer */
     for (int i = 0; i < n; i++) LC_TRY(lc__optimizer_sums_in_f32(optimizers[i], false));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One step of a program's own loop, from lc_fabric_begin to lc_fabric_end: errors in between are kept. */
 #include "core/loop/loop.h"
+#include "core/hooks/precision_calls.h"
 #include "core/fabric/fabric_internal.h"
 
 #include "base/args.h"
@@ -48,8 +49,7 @@ void lc_fabric_backward_at(lc_fabric *f, lc_tensor *loss, lc_site site)
         return;
     }
     lc_keep_at(loss, site);
-    if (f->precision.scale_loss) loss = f->precision.scale_loss(f->precision_self, loss);
-    lc_backward_at(loss, site);
+    lc_backward_at(lc__precision_scale_loss(&f->precision, f->precision_self, loss), site);
     uint8_t flags[LC_SYNC_FLAGS] = {0};
     bool sync = !f->no_sync || f->strategy->syncs_every_backward;
     f->unsummed = f->strategy->after_backward && !sync && lc_fabric_world_size(f) > 1;

@@ -8,6 +8,7 @@
 #include "core/logging/logging.h"
 #include "core/input/input.h"
 #include "core/hooks/hooks.h"
+#include "core/hooks/precision_calls.h"
 #include "core/checkpoint/joint.h"
 #include "base/handle.h"
 #include "core/split/chunks.h"
@@ -456,7 +457,7 @@ static lc_status restore_progress(lc_trainer *t)
                            "to; with .master_weights in its optimizers it would keep them");
     if (t->precision.load_state && lc_state_find(root, "precision")) {
         LC_TRY(lc_state_get_object(root, "precision", &o));
-        LC_TRY(t->precision.load_state(t->precision_self, o));
+        LC_TRY(lc__precision_load(&t->precision, t->precision_self, o));
     }
     LC_TRY(restore_gradients(t, root));
     LC_TRY(lc_state_get_object(root, "metrics", &o));

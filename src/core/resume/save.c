@@ -17,6 +17,7 @@
 #include "core/input/input.h"
 #include "core/hooks/profiling.h"
 #include "core/hooks/hooks.h"
+#include "core/hooks/precision_calls.h"
 #include "core/checkpoint/joint.h"
 #include "base/handle.h"
 #include "core/split/chunks.h"
@@ -298,7 +299,7 @@ static lc_status save_settings(lc_trainer *t, lc_state *root)
     lc_state *o;
     LC_TRY(lc_state_set_object(root, "precision", &o));
     LC_TRY(lc_state_set_text(o, "name", t->precision.name));
-    if (t->precision.save_state) LC_TRY(t->precision.save_state(t->precision_self, o));
+    LC_TRY(lc__precision_save(&t->precision, t->precision_self, o));
     LC_TRY(lc_state_set_int(root, "seed", t->opt.seed));
     if (t->graph) LC_TRY(lc__tuning_save(t->graph->tuning, root));
     int n;

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "core/hooks/hooks.h"
+#include "core/hooks/precision_calls.h"
 #include "core/hooks/profiling.h"
 #include "data/batch_slice.h"
 #include "engine/plan/plan.h"
@@ -61,7 +62,7 @@ lc_status lc__run_training_step(lc_closure *c)
 lc_tensor *lc__scaled_loss(lc_trainer *t, lc_tensor *loss)
 {
     if (!t->precision.scale_loss) return loss;
-    loss = t->precision.scale_loss(t->precision_self, loss);
+    loss = lc__precision_scale_loss(&t->precision, t->precision_self, loss);
     lc__device_parts_unscale(t);
     return loss;
 }

@@ -10,6 +10,7 @@
 #include "comm/agree.h"
 #include "comm/world/world.h"
 #include "core/hooks/hooks.h"
+#include "core/hooks/precision_calls.h"
 #include "core/hooks/profiling.h"
 #include "core/input/input.h"
 #include "core/logging/arrivals.h"
@@ -94,7 +95,7 @@ lc_status lc__make_graph(lc_trainer *t, int64_t max_bytes)
                               .deterministic = t->opt.deterministic, .seed = (uint64_t)t->opt.seed, .tune = t->opt.tune,
                               .nan_check = t->opt.detect_anomaly, .max_bytes = max_bytes, .device = device);
     LC_TRY(lc__matmul_precision_parse(t->opt.float32_matmul_precision, &o.matmul_precision));
-    if (t->precision.configure_graph) LC_TRY(t->precision.configure_graph(&t->precision_self, &o));
+    LC_TRY(lc__precision_configure_graph(&t->precision, &t->precision_self, &o));
     return lc_graph_new_with(&t->graph, &o);
 }
 
@@ -201,7 +202,7 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
     s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", t->mo.name);
     LC_TRY(lc__module_move(m, t->graph->on));
-    if (t->precision.convert_module) LC_TRY(t->precision.convert_module(&t->precision_self, m));
+    LC_TRY(lc__precision_convert_module(&t->precision, &t->precision_self, m));
     if (t->resume->restoring_from)
         LC_TRY(lc__restore_module(t, lc__stays_in_slices(t) ? LC__AHEAD_OF_SLICES : LC__AT_ONCE));
     LC_TRY(lc__initial_weights(t));

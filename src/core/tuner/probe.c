@@ -4,6 +4,7 @@
 
 #include "core/trainer/run.h"
 #include "core/resume/resume.h"
+#include "core/hooks/precision_calls.h"
 #include "core/options/hyperparameters.h"
 #include "comm/agree.h"
 #include "core/ranks/ranks.h"
@@ -142,7 +143,7 @@ static lc_status copy_precision(const lc_trainer *t, lc_precision *out)
 {
     *out = (lc_precision){.ops = &t->precision};
     if (!t->precision_self) return LC_OK;
-    if (t->precision.copy) return t->precision.copy(t->precision_self, &out->self);
+    if (t->precision.copy) return lc__precision_copy(&t->precision, t->precision_self, &out->self);
     return lc_fail(LC_ERR_CONFIG, "trial runs need a copy of the precision %s, which has none (lc_precision_ops.copy)",
                    t->precision.name);
 }
