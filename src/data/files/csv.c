@@ -143,6 +143,39 @@ static lc_status fail_row(const table *t, int64_t line, const char *what)
     return lc_fail(LC_ERR_FORMAT, "%s, line %lld: %s", t->f->path, (long long)line, what);
 }
 
+/* How often `c` is in each line, if in all as often and the delimiter is not in the first; else 0. */
+static int64_t in_each_line(const lc__csv *r, char c)
+{
+    int64_t each = 0;
+    for (const char *p = r->p, *stop; p < r->end; p = stop + 1) {
+        const char *found = memchr(p, '\n', (size_t)(r->end - p));
+        stop = found ? found : r->end;
+        int64_t n = 0;
+        for (const char *q = p; q < stop; q++) {
+            if (!each && *q == r->delimiter) return 0;
+            n += *q == c;
+        }
+        if (stop == p || (stop == p + 1 && *p == '\r')) continue;
+        if (!n || (each && n != each)) return 0;
+        each = n;
+    }
+    return each;
+}
+
+/* A file with another delimiter would be one column of texts. */
+static lc_status check_delimiter(const table *t)
+{
+    static const char others[][3] = {";", "\t", "|"};
+    const char *const own = t->first.delimiter == '\t' ? "\\t" : (const char[]){t->first.delimiter, 0};
+    for (size_t i = 0; i < sizeof others / sizeof *others && !t->args->delimiter; i++)
+        if (*others[i] != t->first.delimiter && in_each_line(&t->first, *others[i]))
+            return lc_fail(LC_ERR_FORMAT,
+                           "%s: its lines have '%s', and no '%s'; if it is between values, give .delimiter = '%s', and "
+                           "if not, .delimiter = '%s'",
+                           t->f->path, i == 1 ? "\\t" : others[i], own, i == 1 ? "\\t" : others[i], own);
+    return LC_OK;
+}
+
 /* The values of the first row are the names of the columns, or else these are numbers. */
 static lc_status name_columns(table *t)
 {
@@ -343,7 +376,8 @@ static lc_status read_header(lc_array_file *f)
     if (!f->size || !lc__csv_next_row(&t.first)) return lc__file_fail(f, LC_ERR_FORMAT, NULL, "is empty");
     t.c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (!t.c) return lc_fail(LC_ERR_MEMORY, "out of memory: the C locale");
-    lc_status status = name_columns(&t);
+    lc_status status = check_delimiter(&t);
+    if (status == LC_OK) status = name_columns(&t);
     if (status == LC_OK && !(t.columns = calloc((size_t)t.n, sizeof *t.columns)))
         status = lc_fail(LC_ERR_MEMORY, "out of memory for the columns of %s", f->path);
     if (status == LC_OK) status = name_texts(&t);

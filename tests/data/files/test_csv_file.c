@@ -180,6 +180,33 @@ TEST(numbers_with_commas)
     }
 }
 
+TEST(another_delimiter)
+{
+    static const struct {
+        const char *text, *says;
+    } files[] = {{"a;b\n1;2\n3;4\n", "give .delimiter = ';', and if not, .delimiter = ','"},
+                 {"\na;b\r\n\r\n1;2,5\r\n3;4\r\n", "if it is between values"},
+                 {"\"a\";\"b\"\n1;x", "t.csv: its lines have ';', and no ','"},
+                 {"a\tb\n1\t2\n", "give .delimiter = '\\t', and"},
+                 {"a|b|c\n1|2|x\n", "give .delimiter = '|', and"}};
+    static const char *const one_column[] = {"a;b\n1\n", "a\n1;2\n3;4\n", "a;b\n1;2\n3;4;5\n", "a;b\nx\ty\n"};
+    lc_array_file *f;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        CHECK_STATUS(lc__array_file_of("t.csv", files[i].text, strlen(files[i].text), DEFAULTS, &f), LC_ERR_FORMAT);
+        CHECK_CONTAINS(lc_error_message(), files[i].says);
+    }
+    for (size_t i = 0; i < sizeof one_column / sizeof *one_column; i++) {
+        f = text_file(one_column[i], NULL);
+        CHECK_EQ(lc_array_file_count(f), 1);
+        lc_array_file_close(f);
+    }
+    f = text_file(files[0].text, ARGS(.delimiter = ','));
+    CHECK_EQ(lc_array_file_count(f), 1);
+    lc_array_file_close(f);
+    CHECK_STATUS(lc__array_file_of("t.tsv", "a;b\n1;2\n", 8, DEFAULTS, &f), LC_ERR_FORMAT);
+    CHECK_CONTAINS(lc_error_message(), "and no '\\t'");
+}
+
 TEST(another_locale)
 {
     if (!setlocale(LC_NUMERIC, "de_DE.UTF-8") && !setlocale(LC_NUMERIC, "de_DE")) SKIP("there is no German locale");
