@@ -4,6 +4,7 @@
 #include "base/args.h"
 #include "base/float_traps.h"
 #include "base/io.h"
+#include "tensor/tensor_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -190,11 +191,11 @@ static lc_status check_pictures(lc_tensor *t)
     lc_dtype dtype = lc_tensor_dtype(t);
     bool right = (nd == 3 || nd == 4) && lc_tensor_numel(t) > 0 && (s[nd - 3] == 1 || s[nd - 3] == 3);
     if (right && (dtype == LC_U8 || dtype == LC_F32)) return LC_OK;
-    return lc_fail(
-        LC_ERR_SHAPE,
-        "pictures must be u8 or f32, [N,C,H,W] or [C,H,W] with 1 or 3 channels, not %s of %d dimensions with "
-        "%lld elements",
-        lc_dtype_name(dtype), nd, (long long)lc_tensor_numel(t));
+    lc_type type = {.dtype = dtype, .ndim = nd};
+    char shape[200];
+    for (int i = 0; i < nd; i++) type.shape[i] = s[i];
+    return lc_fail(LC_ERR_SHAPE, "pictures must be u8 or f32, [N,C,H,W] or [C,H,W] with 1 or 3 channels, not %s%s",
+                   lc_dtype_name(dtype), lc__shape_text(&type, shape, sizeof shape));
 }
 
 static uint8_t byte_of(double v, double low, double high)
@@ -283,6 +284,8 @@ lc_status lc_plot_text_with(const lc_plot *p, char **text, const lc_plot_text_ar
     if (a.columns < 20 || a.columns > 1000 || a.rows < 8 || a.rows > 1000)
         return lc_fail(LC_ERR_ARGUMENT, "columns %lld must be from 20 to 1000, and rows %lld from 8 to 1000",
                        (long long)a.columns, (long long)a.rows);
+    if ((unsigned)a.graphics > LC_PLOT_SIXEL)
+        return lc_fail(LC_ERR_ARGUMENT, "graphics is %d; it must be an lc_plot_graphics", (int)a.graphics);
     lc__str out = {0};
     lc_status s = a.graphics == LC_PLOT_KITTY   ? lc__plot_kitty(p, &out)
                   : a.graphics == LC_PLOT_SIXEL ? lc__plot_sixel(p, &out)

@@ -314,6 +314,7 @@ TEST(errors)
     CHECK_STATUS(lc_plot_histogram(4, y4, &p, .height = 0), LC_ERR_ARGUMENT);
     CHECK_OK(lc_tensor_new(LC_F32, 4, (const int64_t[]){1, 2, 4, 4}, &t));
     CHECK_STATUS(lc_plot_pictures(t, &p), LC_ERR_SHAPE);
+    CHECK_CONTAINS(lc_error_message(), "not f32[");
     CHECK_CONTAINS(lc_error_message(), "1 or 3 channels");
     lc_tensor_unref(t);
     t = two_pictures();
@@ -326,6 +327,7 @@ TEST(errors)
     CHECK_STATUS(lc_plot_save(p, "/nowhere/at/all/plot.png"), LC_ERR_NOT_FOUND);
     CHECK_STATUS(lc_plot_text(p, &text, .columns = 0), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_plot_text(p, &text, .rows = 0), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_plot_text(p, &text, .graphics = LC_PLOT_SIXEL + 1), LC_ERR_ARGUMENT);
     CHECK(text == NULL);
     lc_plot_free(p);
     lc_tensor_unref(t);
