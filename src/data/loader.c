@@ -53,6 +53,7 @@ typedef struct loader {
     lc__slot *slots;
     int n_slots;
     int64_t room;        /* samples that a slot has room for */
+    int64_t longest;     /* no epoch has more samples */
     const lc_device *on; /* slots are registered with it; NULL: with none */
     worker *workers;     /* max(1, n_workers); without threads entry 0 is the calling thread's */
     int n_workers;
@@ -317,6 +318,7 @@ static lc_status loader_share(void *self, const lc_share *share)
 {
     loader *l = self;
     int64_t global_batch = l->batch_size * share->batches, room = lc__share_most(share, global_batch);
+    if (room > l->longest && room <= INT_MAX) room = l->longest; /* larger is an error of new_slots */
     if (l->epoch.max_tokens && share->pieces)
         return lc_fail(LC_ERR_UNSUPPORTED,
                        "batches of max_tokens have no number of samples that could be cut into pieces");
@@ -560,7 +562,9 @@ static lc_status set_up(loader *l, const lc_dataloader_args *o, lc_sampler given
                            .shuffles = o->shuffle || given.ops,
                            .counted = -1};
     l->how = (lc__gathering){.mix = o->mix, .mix_alpha = o->mix_alpha};
-    l->batch_size = l->room = o->batch_size;
+    l->longest = given.ops ? INT64_MAX : o->dataset->length ? o->dataset->length : 1;
+    l->batch_size = o->batch_size;
+    l->room = l->batch_size < l->longest ? l->batch_size : l->longest;
     l->n_workers = o->num_workers;
     l->timeout_ns = (int64_t)(1e9 * o->timeout);
     l->n_slots = l->n_ahead = o->num_workers ? o->num_workers * o->prefetch + 1 : 1;

@@ -282,4 +282,36 @@ TEST(ranks_allocate_nothing_in_the_steady_state)
 #endif
 }
 
+/* ---- more room than samples ---- */
+
+/* A batch size that means "all samples" takes the memory of all samples. */
+TEST(a_batch_has_room_for_the_samples_that_there_are)
+{
+    static float x[5];
+    const lc_array a = {.field = {.name = "x"}, .data = x};
+    lc_dataset *d;
+    CHECK_OK(lc_array_dataset_new(5, 1, &a, &d));
+    for (int ranks = 1; ranks < 4; ranks++)
+        for (int64_t pieces = 0; pieces < 4; pieces++) {
+            lc_dataloader *l;
+            lc_batch *b;
+            lc_loader_times times;
+            int64_t n = 0;
+            CHECK_OK(lc_dataloader_new(&l, .dataset = d, .batch_size = INT32_MAX / ranks, .num_workers = 2));
+            for (int rank = 0; rank < ranks; rank++) {
+                CHECK_OK(lc_dataloader_share(l, &(lc_share){.rank = rank, .size = ranks, .pieces = pieces}));
+                CHECK_OK(lc_dataloader_begin(l, 0, 0));
+                CHECK_OK(lc_dataloader_next(l, &b));
+                n += b->size;
+                CHECK_EQ(b->global_size, ranks > 1 || pieces ? 5 : b->global_size);
+            }
+            CHECK_EQ(n, 5);
+            CHECK_EQ(lc_dataloader_batch_size(l), INT32_MAX / ranks);
+            lc_dataloader_times(l, &times);
+            CHECK(times.bytes < 10000);
+            lc_dataloader_free(l);
+        }
+    lc_dataset_unref(d);
+}
+
 TEST_MAIN
