@@ -2,6 +2,7 @@
 /* `lightc data`: packs folders of pictures into shards, indexes shards, and shows what is in them. */
 #include "tools.h"
 
+#include <errno.h>
 #include <lightc/lightc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,13 +27,14 @@ static int failed(void)
 static bool number(const char *text, int64_t *value)
 {
     char *end;
+    errno = 0;
     *value = text ? strtoll(text, &end, 10) : 0;
-    return text && *text >= '0' && *text <= '9' && !*end;
+    return text && *text >= '0' && *text <= '9' && !*end && !errno;
 }
 
 static int no_number(const char *option)
 {
-    fprintf(stderr, "error: %s needs a whole number, 0 or more\n", option);
+    fprintf(stderr, "error: %s needs a whole number from 0 to 2^63 - 1\n", option);
     return 2;
 }
 

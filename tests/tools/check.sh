@@ -89,6 +89,7 @@ check "that names the first" complains 'shards-000000.tar exists'
 check "data pack without a prefix is wrong usage" ends_with 2 data pack photos
 check "what is not a number too" ends_with 2 data pack --samples many photos x
 check "and its option is named" complains '--samples needs a whole number'
+check "a number that is too large too" ends_with 2 data pack --seed 99999999999999999999 photos x
 
 for command in "bench comm" "doctor comm" ckpt data launch bench doctor; do
   # shellcheck disable=SC2086
