@@ -265,7 +265,8 @@ LC_API void lc_transform_release(lc_transform *t);
 LC_API lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *out) LC_MUST_USE;
 
 /* `d` with `t` applied to field `field` (0 = x). Transforms that are put on a field one after the other draw different
- * random numbers; the first ones of two fields draw the same. Takes `t` over, also when it fails. */
+ * random numbers; the first ones of two fields draw the same. Takes `t` over, also when it fails: the next dataset, or
+ * list, needs another one. */
 LC_API lc_status lc_dataset_transform(lc_dataset *d, int field, lc_transform t, lc_dataset **out) LC_MUST_USE;
 
 /* `d` with a last field "key" (i64): a random key of each sample in this epoch, for lc_transform_batch. It is none of

@@ -14,6 +14,7 @@
     X(GRAPH, "graph")                                                                                                  \
     X(COMM, "communicator")                                                                                            \
     X(REQUEST, "request")                                                                                              \
+    X(TRANSFORM, "transform")                                                                                          \
     X(DATASET, "dataset")                                                                                              \
     X(ARRAY_FILE, "file of arrays")                                                                                    \
     X(LOADER, "data loader")                                                                                           \

@@ -8,13 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void lc_transform_release(lc_transform *t)
-{
-    if (!t || !t->ops) return;
-    if (LC__SLOT(t->ops, free)) t->ops->free(t->self);
-    *t = (lc_transform){0};
-}
-
 size_t lc__transform_scratch(const lc_transform *t, const lc_field *in)
 {
     return LC__SLOT(t->ops, scratch_size) ? lc__align64(t->ops->scratch_size(t->self, in)) : 0;
@@ -23,6 +16,9 @@ size_t lc__transform_scratch(const lc_transform *t, const lc_field *in)
 /* A program built against an older header may have made the transform. */
 lc_status lc__transform_check(const lc_transform *t)
 {
+    if (!t->ops)
+        return lc_fail(LC_ERR_ARGUMENT, "the transform is empty: it was never made, or has been taken over; make "
+                                        "another");
     LC_TRY(lc__ops_check(sizeof *t->ops, t->ops, offsetof(lc_transform_ops, scratch_size), "a transform",
                          "LC_TRANSFORM_OPS_INIT"));
     return t->ops->describe && t->ops->apply ? LC_OK
@@ -166,8 +162,8 @@ static void compose_reads(void *self, const lc_field *in, uint64_t key, lc_box *
 static void compose_free(void *self)
 {
     compose *c = self;
-    for (int i = 0; i < c->n; i++) lc_transform_release(&c->parts[i]);
-    free(c);
+    for (int i = 0; i < c->n; i++) lc__transform_free(&c->parts[i]);
+    lc__transform_delete(c);
 }
 
 static const lc_transform_ops compose_ops = {
@@ -223,6 +219,17 @@ static bool is_among(const lc_transform *parts, int n, const lc_transform *t)
     return false;
 }
 
+static lc_status own_all(int n, const lc_transform *parts)
+{
+    for (int i = 0; i < n; i++) {
+        lc_status status = lc__transform_own(&parts[i]);
+        if (status == LC_OK) continue;
+        while (i--) lc__transform_disown(&parts[i]);
+        return status;
+    }
+    return LC_OK;
+}
+
 lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *out)
 {
     lc_status status = LC_OK;
@@ -236,9 +243,11 @@ lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *o
             status = lc_fail(LC_ERR_ARGUMENT, "transform %d ('%s') is in the list twice; make another", i,
                              parts[i].ops->name);
     }
-    compose *c = status == LC_OK ? malloc(sizeof *c + (size_t)n * sizeof *parts) : NULL;
-    if (!c) {
-        if (status == LC_OK) status = lc_fail(LC_ERR_MEMORY, "out of memory for transform 'compose'");
+    compose *c = status == LC_OK ? lc__transform_alloc(sizeof *c + (size_t)n * sizeof *parts) : NULL;
+    if (!c && status == LC_OK) status = lc_fail(LC_ERR_MEMORY, "out of memory for transform 'compose'");
+    if (status == LC_OK) status = own_all(n, parts);
+    if (status < 0) {
+        if (c) lc__transform_delete(c);
         for (int i = 0; i < n; i++) {
             lc_transform part = parts[i];
             if (!part.ops || !is_among(parts, i, &part)) lc_transform_release(&part);
@@ -328,7 +337,7 @@ static lc_status transformed_sizes(void *self, int64_t index, int field, int64_t
 static void transformed_free(void *self)
 {
     transformed *d = self;
-    lc_transform_release(&d->t);
+    lc__transform_free(&d->t);
     lc_dataset_unref(d->parent);
     free(d);
 }
@@ -372,6 +381,7 @@ lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc
     const lc_field *in = &parent->spec.fields[field];
     d->spec = parent->spec;
     LC_TRY_GOTO(status, done, t.ops->describe(t.self, in, &d->spec.fields[field]));
+    LC_TRY_GOTO(status, done, lc__transform_own(&t));
     d->parent = lc_dataset_ref(parent);
     d->field = field;
     d->below = parent->transforms[field];

@@ -54,6 +54,14 @@ bool lc__field_same(const lc_field *a, const lc_field *b);
 
 /* An error unless the transform has what every one must have. */
 lc_status lc__transform_check(const lc_transform *t) LC_MUST_USE;
+/* Memory of a transform of lightc, and its `free`. */
+void *lc__transform_alloc(size_t size);
+void lc__transform_delete(void *self);
+/* The owner of a transform takes it (an error if another has it, or had it), and frees it, or leaves it to the caller.
+ * Until then lc_transform_release does not free it. */
+lc_status lc__transform_own(const lc_transform *t) LC_MUST_USE;
+void lc__transform_disown(const lc_transform *t);
+void lc__transform_free(lc_transform *t);
 /* Bytes of scratch memory, a multiple of 64, for a field whose size is known. */
 size_t lc__transform_scratch(const lc_transform *t, const lc_field *in);
 /* The parts of a chain, in their order; NULL: t is none. */

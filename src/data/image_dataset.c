@@ -141,7 +141,7 @@ static void images_free(void *self)
     for (int64_t i = 0; d->why && i < d->from.list.files.n; i++) free(atomic_load(&d->why[i]));
     free(d->why);
     lc__image_cache_free(d->from.cache);
-    lc_transform_release(&d->from.transform);
+    lc__transform_free(&d->from.transform);
     pthread_mutex_destroy(&d->lock);
     lc__image_list_free(&d->from.list);
     free(d);
@@ -249,6 +249,7 @@ lc_status lc__image_dataset_new(lc__image_list *list, const lc_image_args *args,
     if (args->cache_bytes && status == LC_OK) status = lc__image_cache_new(n, args->cache_bytes, &d->from.cache);
     if (args->transform && status == LC_OK) {
         status = lc__transform_check(args->transform);
+        if (status == LC_OK) status = lc__transform_own(args->transform);
         if (status == LC_OK) {
             d->from.transform = *args->transform;
             *args->transform = (lc_transform){0};

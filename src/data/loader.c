@@ -481,6 +481,9 @@ static lc_status make_workers(loader *l)
 
 static lc_status check_sampler(const lc_sampler *s)
 {
+    if (!s->ops)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "the sampler is empty: it was never made, or has been taken over; make another");
     LC_TRY(lc__ops_check(sizeof *s->ops, s->ops, offsetof(lc_sampler_ops, free), "a sampler", "LC_SAMPLER_OPS_INIT"));
     return s->ops->length && s->ops->order ? LC_OK : lc_fail(LC_ERR_ARGUMENT, "sampler: the ops lack length or order");
 }

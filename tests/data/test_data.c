@@ -400,4 +400,31 @@ TEST(a_transform_cannot_be_twice_in_a_list)
     CHECK_CONTAINS(lc_error_message(), "is in the list twice");
 }
 
+/* As one that trains and one that tests might. */
+TEST(a_transform_belongs_to_one_dataset)
+{
+    lc_transform t, all;
+    lc_dataset *d = make_numbers(3, -1, 0), *one, *two;
+    CHECK_OK(lc_transform_normalize(1, (const double[]){1}, (const double[]){2}, &t));
+    CHECK_OK(lc_dataset_transform(d, 0, t, &one));
+    CHECK_STATUS(lc_dataset_transform(d, 0, t, &two), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "transform 'normalize' was taken over before");
+    lc_transform parts[2] = {{0}, t};
+    CHECK_OK(lc_transform_normalize(1, (const double[]){0}, (const double[]){1}, &parts[0]));
+    CHECK_STATUS(lc_transform_compose(2, parts, &all), LC_ERR_ARGUMENT); /* and frees the other */
+    CHECK_CONTAINS(lc_error_message(), "taken over before");
+    lc_transform_release(&t); /* of no effect */
+    CHECK_STATUS(lc_dataset_transform(d, 0, t, &two), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "the transform is empty: it was never made, or has been taken over");
+    CHECK(value_of(one, 2) == 0.5f);
+    lc_dataset_unref(one);
+    CHECK_OK(lc_transform_normalize(1, (const double[]){0}, (const double[]){1}, &parts[0]));
+    CHECK_OK(lc_transform_compose(1, parts, &all));
+    CHECK_STATUS(lc_dataset_transform(d, 0, parts[0], &two), LC_ERR_ARGUMENT);
+    CHECK_OK(lc_dataset_transform(d, 0, all, &one));
+    CHECK(value_of(one, 1) == 1);
+    lc_dataset_unref(one);
+    lc_dataset_unref(d);
+}
+
 TEST_MAIN

@@ -395,6 +395,8 @@ TEST(custom_sampler)
     lc_dataloader *l;
     CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .sampler = &s, .shuffle = true), LC_ERR_ARGUMENT);
     CHECK(released == 1 && !s.ops);
+    CHECK_STATUS(lc_dataloader_new(&l, .dataset = d, .sampler = &s), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "the sampler is empty: it was never made, or has been taken over");
     s = (lc_sampler){&odd_ops, &wrong};
     CHECK_OK(lc_dataloader_new(&l, .dataset = d, .sampler = &s, .batch_size = 2));
     for (int epoch = 0; epoch < 4; epoch++) {
