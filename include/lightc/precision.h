@@ -54,7 +54,7 @@ typedef struct lc_precision {
  * skipped it is multiplied by growth_factor. */
 typedef struct lc_mixed_precision_args {
     size_t size;
-    lc_dtype dtype; /* LC_F16, or LC_BF16, which needs no scale */
+    lc_dtype dtype; /* LC_F16, or LC_BF16, which needs no scale: giving one is LC_ERR_ARGUMENT */
     double init_scale, growth_factor, backoff_factor;
     int64_t growth_interval;
 } lc_mixed_precision_args;

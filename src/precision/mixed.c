@@ -200,11 +200,22 @@ const lc_precision_ops lc__precision_16_mixed = {
 
 /* ---- of the program ---- */
 
+/* Whether anything about the scale is not as by default. */
+static bool sets_scale(const lc_mixed_precision_args *a)
+{
+    const lc_mixed_precision_args d = lc_mixed_precision_defaults();
+    return a->init_scale != d.init_scale || a->growth_factor != d.growth_factor ||
+           a->backoff_factor != d.backoff_factor || a->growth_interval != d.growth_interval;
+}
+
 lc_status lc_mixed_precision_with(lc_precision *out, const lc_mixed_precision_args *args)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = (lc_precision){0};
     LC__TAKE_IF_GIVEN(a, lc_mixed_precision, lc_mixed_precision_args, args);
+    if (a.dtype == LC_BF16 && sets_scale(&a))
+        return lc_fail(LC_ERR_ARGUMENT, "mixed precision of bf16 has no scale of the loss: leave out init_scale, "
+                                        "growth_factor, backoff_factor and growth_interval, or give LC_F16");
     if (a.dtype == LC_BF16) {
         *out = (lc_precision){&lc__precision_bf16_mixed, NULL};
         return LC_OK;

@@ -410,6 +410,9 @@ TEST(wrong_numbers)
     CHECK_STATUS(lc_mixed_precision(&p, .init_scale = 0), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_mixed_precision(&p, .init_scale = 1e-45), LC_ERR_ARGUMENT); /* its reciprocal is infinite */
     CHECK_STATUS(lc_mixed_precision(&p, .init_scale = 1e39), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_mixed_precision(&p, .dtype = LC_BF16, .init_scale = 64), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_mixed_precision(&p, .dtype = LC_BF16, .growth_interval = 100), LC_ERR_ARGUMENT);
+    CHECK_OK(lc_mixed_precision(&p, .dtype = LC_BF16));
     CHECK_STATUS(lc_mixed_precision(&p, .growth_factor = 0), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_mixed_precision(&p, .backoff_factor = 0), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_mixed_precision(&p, .backoff_factor = 1), LC_ERR_ARGUMENT);

@@ -17,7 +17,10 @@
 #define FEW_CHANNELS 4
 #define MOST_NUMBERS 256 /* of a patch */
 #define MOST_ROW     (64 << 10)
-#define MOST_PARTS   32
+/* Parts of a gradient, and numbers that they have together unless they would be too few. */
+#define LEAST_PARTS 4
+#define MOST_PARTS  32
+#define MOST_SUMS   ((int64_t)1 << 20)
 /* Places, or numbers of patches, and vectors of channels whose sums stay in registers. */
 #if VW == 16
 #define AT_ONCE 12
@@ -40,6 +43,13 @@ typedef struct few {
     float *scratch; /* per thread: the rows that a row of results needs; a row of results */
 } few;
 
+static int64_t parts_of(int64_t rows, int64_t numbers)
+{
+    int64_t parts = MOST_SUMS / numbers;
+    parts = parts < LEAST_PARTS ? LEAST_PARTS : parts < MOST_PARTS ? parts : MOST_PARTS;
+    return parts < rows ? parts : rows;
+}
+
 static few few_of(const lc_call *call)
 {
     const bool grad = call->op == &lc__op_conv_weight_grad;
@@ -49,7 +59,7 @@ static few few_of(const lc_call *call)
     f.numbers = product_of_3(s->kernel) * s->in_channels;
     f.row = ((s->out[2] - 1) * s->stride[2] + (s->kernel[2] - 1) * s->dilation[2] + 1) * s->in_channels;
     f.rows = s->images * s->out[1];
-    f.parts = grad ? f.rows < MOST_PARTS ? f.rows : MOST_PARTS : 1;
+    f.parts = grad ? parts_of(f.rows, f.numbers * s->out_channels) : 1;
     f.per_thread = s->kernel[1] * f.row + s->out[2] * s->out_channels + VW;
     f.activation = grad ? 0 : call->ints[2 + 3 * call->ints[0]];
     f.accumulate = call->accumulate;
