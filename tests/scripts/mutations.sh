@@ -359,7 +359,7 @@ mutate 'subnormal numbers rounded to 0' src/backends/cpu/isa/stored.h 's/#define
 mutate 'the last pair of a product left out' src/backends/cpu/isa/product_dot.h 's/const int64_t pairs = parts(depth, 2);/const int64_t pairs = depth \/ 2;/' test_product_low
 mutate 'a copy that ends with the last whole square' src/backends/cpu/isa/copy.c 's/const int64_t r = k + side > rows ? rows - side : k;/const int64_t r = k + side > rows ? 0 : k;/' test_cpu_training_kernels:copies_between
 mutate 'the last panel of patches left out' src/backends/cpu/isa/product_pairs.h 's/smaller(first + PACKED_PANELS \* PANEL, n1);/smaller(first + (PACKED_PANELS - 1) * PANEL, n1);/' test_conv_low
-mutate 'rows of a crop beside the picture' src/data/compose.c 's/ || out->shape\[2\] != part->width) return false/) return false/' test_image_transforms:part_is_that
+mutate 'rows of a crop that is wider than the picture' src/data/compose.c 's/ || out->shape\[2\] != part->width) return false/) return false/' test_image_transforms:part_is_that
 mutate 'the last rows of a part' src/image/jpeg.c 's/part->height - given) : LC_OK/0) : LC_OK/' test_jpeg_part
 mutate 'blocks of a kernel that are not added' src/backends/cpu/isa/winograd.c 's/y + p \* v->step_y, columns, k > 0);/y + p * v->step_y, columns, false);/' test_winograd
 mutate 'sums of a square of a kernel' src/backends/cpu/isa/winograd.c 's/some_of_kernel, g, own, row, outs, ins);/some_of_kernel, g, own, g->x.c, outs, ins);/' test_winograd
