@@ -119,6 +119,20 @@ TEST(gradients_of_the_weights_in_f32)
     for (int accumulate = 0; accumulate < 2; accumulate++) check(WEIGHT_GRAD, &g, LC_F32, LC_F32, 0, 0, accumulate);
 }
 
+static void draw(uint64_t key, uint64_t *n, const int64_t *least, const int64_t *most, int64_t v[9])
+{
+    for (int k = 0; k < 9; k++)
+        v[k] = least[k] + (int64_t)lc_random_below(key, (*n)++, (uint64_t)(most[k] - least[k] + 1));
+}
+
+/* Images that are too small for the kernel become larger. */
+static void make_room(geometry *g)
+{
+    const int64_t reach = (g->kernel - 1) * g->dilation + 1 - 2 * g->padding;
+    if (g->h < reach) g->h += reach;
+    if (g->w < reach) g->w += reach;
+}
+
 /* Images of few channels: borders, strides, widths below what is computed together. */
 TEST(few_channels)
 {
@@ -126,22 +140,15 @@ TEST(few_channels)
         uint64_t n = 0;
         int64_t v[9];
         static const int64_t least[9] = {1, 1, 1, 1, 1, 1, 1, 0, 1}, most[9] = {40, 4, 6, 30, 40, 7, 3, 3, 2};
-        for (int k = 0; k < 9; k++)
-            v[k] = least[k] + (int64_t)lc_random_below(i, n++, (uint64_t)(most[k] - least[k] + 1));
+        draw(i, &n, least, most, v);
         geometry g = {v[0], v[1], 16 * v[2] - (i % 3 ? 0 : 8), v[3], v[4], v[5], v[6], v[7], v[8], 1};
-        const int64_t reach = (g.kernel - 1) * g.dilation + 1 - 2 * g.padding;
-        if (g.h < reach) g.h += reach;
-        if (g.w < reach) g.w += reach;
-        const lc_dtype type = low[lc_random_below(i, n++, 3) == 0];
+        make_room(&g);
+        const lc_dtype type = low[lc_random_below(i, n++, 3) == 0], biases[] = {type, 0, LC_F32, 0};
         if (i & 1)
             check(WEIGHT_GRAD, &g, g.o >= 32 && g.o % 16 == 0 && i & 8 ? LC_F32 : type, i & 10 ? LC_F32 : type, 0, 0,
                   i & 4);
         else
-            check(FORWARD, &g, type, i & 8 ? LC_F32 : type,
-                  i & 2   ? 0
-                  : i & 4 ? LC_F32
-                          : type,
-                  (int64_t)(i / 16 % 4), false);
+            check(FORWARD, &g, type, i & 8 ? LC_F32 : type, biases[i / 2 % 4], (int64_t)(i / 16 % 4), false);
     }
 }
 
@@ -168,13 +175,10 @@ TEST(random_geometries)
         uint64_t n = 0;
         int64_t v[9];
         static const int64_t least[9] = {1, 1, 1, 1, 1, 1, 1, 0, 1}, most[9] = {5, 150, 150, 19, 19, 4, 3, 2, 2};
-        for (int k = 0; k < 9; k++)
-            v[k] = least[k] + (int64_t)lc_random_below(i, n++, (uint64_t)(most[k] - least[k] + 1));
+        draw(i, &n, least, most, v);
         if (lc_random_below(i, n++, 2)) v[6] = 1;
         geometry g = {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], 1};
-        const int64_t reach = (g.kernel - 1) * g.dilation + 1 - 2 * g.padding;
-        if (g.h < reach) g.h += reach;
-        if (g.w < reach) g.w += reach;
+        make_room(&g);
         const which kind = (which)lc_random_below(i, n++, 3);
         const lc_dtype type = low[lc_random_below(i, n++, 4) == 0], out = lc_random_below(i, n++, 2) ? LC_F32 : type;
         const bool accumulate = kind == WEIGHT_GRAD && lc_random_below(i, n++, 2);

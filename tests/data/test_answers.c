@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What functions of a program return to the parts of a loader. An error without a message, and a request (stop, skip),
- * which none of them can make, are errors that name the function, and never the message of an earlier error. */
+/* A loader calls functions of a program: of datasets, samplers, lists and loaders. If one returns an error without a
+ * message, or a request (stop, skip), which none of them can make, the error names that function, and never shows the
+ * message of an earlier error. */
 #include "test.h"
 
 #include <lightc/image.h>

@@ -75,16 +75,23 @@ static lc_status keep_loss(lc_module *self, const lc_outputs *o, const lc_batch 
 static const lc_module_ops net_ops = {LC_MODULE_OPS_INIT("net"), .training_step = training_step,
                                       .configure_optimizers = configure_optimizers, .on_train_batch_end = keep_loss};
 
+/* Returns a loader of its samples. */
+static lc_dataloader *make_net(net *m)
+{
+    lc_dataloader *loader;
+    CHECK_OK(loader_of(0, SAMPLES, 16, false, &loader));
+    lc_module_init(&m->base, &net_ops, 3);
+    lc_linear_init(&m->l1, m, "l1", FEATURES, 8);
+    lc_linear_init(&m->l2, m, "l2", 8, CLASSES);
+    return loader;
+}
+
 /* The last loss of two fits with those precisions or the default one. two: of two trainers. */
 static double train(const lc_precision *p, const lc_precision *q, bool two, double *first)
 {
     net m = {0};
     lc_trainer *t;
-    lc_dataloader *loader;
-    CHECK_OK(loader_of(0, SAMPLES, 16, false, &loader));
-    lc_module_init(&m.base, &net_ops, 3);
-    lc_linear_init(&m.l1, &m, "l1", FEATURES, 8);
-    lc_linear_init(&m.l2, &m, "l2", 8, CLASSES);
+    lc_dataloader *loader = make_net(&m);
     lc_trainer_options opt = quiet_options(NULL);
     opt.max_epochs = 5;
     opt.precision_plugin = p;
@@ -212,11 +219,7 @@ static lc_status run_trainer(void)
     const char *path = checkpoint_path();
     net m = {0};
     lc_trainer *t;
-    lc_dataloader *loader;
-    CHECK_OK(loader_of(0, SAMPLES, 16, false, &loader));
-    lc_module_init(&m.base, &net_ops, 3);
-    lc_linear_init(&m.l1, &m, "l1", FEATURES, 8);
-    lc_linear_init(&m.l2, &m, "l2", 8, CLASSES);
+    lc_dataloader *loader = make_net(&m);
     lc_trainer_options opt = quiet_options(NULL);
     opt.max_epochs = 1;
     opt.precision_plugin = &p;

@@ -123,7 +123,7 @@ static void run_each_way(const court *c, const training *t)
     run_training(t, &h, &reference);
 }
 
-/* What run_each_way has left. */
+/* Judges the results of run_each_way by those in f64. */
 static bool differs_from_f64(court *c, const training *t)
 {
     run_training(t, &(run_mode){.unplanned = true, .reference = true, .dtype = LC_F64}, &truth);

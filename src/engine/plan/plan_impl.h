@@ -73,17 +73,24 @@ typedef struct lc_build {
     size_t block_used, block_size;
 } lc_build;
 
-/* The persistent tensor whose memory contains a value, also one of an earlier segment; NULL: none. `producer`: by
- * value, the node that makes it, or -1. */
-static inline const lc_tensor *lc__memory_of(const lc_graph *g, const lc_ir_node *nodes, const int *producer,
-                                             uint32_t value)
+/* The persistent tensor or input whose memory contains a value, also one of an earlier segment; NULL: none. `producer`:
+ * by value, the node that makes it, or -1. */
+static inline const lc_tensor *lc__outside_of(const lc_graph *g, const lc_ir_node *nodes, const int *producer,
+                                              uint32_t value)
 {
     while (producer[value] >= 0) {
         const lc_ir_node *n = &nodes[producer[value]];
         if (!(n->op->flags & LC_OP_VIEW)) return NULL;
         value = n->in[0];
     }
-    const lc_tensor *t = lc__viewed_tensor(g, value);
+    return lc__viewed_tensor(g, value);
+}
+
+/* The same, if it is a persistent tensor: one that nodes may write. */
+static inline const lc_tensor *lc__memory_of(const lc_graph *g, const lc_ir_node *nodes, const int *producer,
+                                             uint32_t value)
+{
+    const lc_tensor *t = lc__outside_of(g, nodes, producer, value);
     return t && t->kind == LC_TENSOR_PERSISTENT ? t : NULL;
 }
 

@@ -9,9 +9,9 @@
 #define MOST_READERS 3 /* each converts the tensor again */
 
 typedef struct reader {
-    lc_ir_node *node;
-    const lc_kernel *kernel;
-    uint32_t operands;
+    lc_ir_node *node, changed; /* as it is, and with the tensor in place of the copy */
+    const lc_kernel *kernel;   /* as it is */
+    uint32_t operands;         /* that are the copy */
 } reader;
 
 typedef struct reading {
@@ -22,19 +22,6 @@ typedef struct reading {
     reader readers[MOST_READERS];
     int n;
 } reading;
-
-/* The parameter or input whose memory a value is, in a shape of its own; or NULL. */
-static const lc_tensor *memory_of(const reading *r, uint32_t value)
-{
-    const lc_graph *g = r->b->g;
-    while (r->producer[value] >= 0) {
-        const lc_ir_node *n = &r->b->nodes[r->producer[value]];
-        if (!(n->op->flags & LC_OP_VIEW)) return NULL;
-        value = n->in[0];
-    }
-    const lc_tensor *t = value < g->n_values ? g->values[value] : NULL;
-    return t && t->kind >= LC_TENSOR_PERSISTENT && !t->is_slice ? t : NULL;
-}
 
 static bool is_copy(const reading *r, const lc_ir_node *n)
 {
@@ -47,7 +34,7 @@ static bool writes(const reading *r, const lc_ir_node *n)
 {
     for (int k = 0; k < n->n_in; k++) {
         if (!(n->op->mutated_inputs >> k & 1) || n->in[k] == LC_ABSENT) continue;
-        const lc_tensor *written = memory_of(r, n->in[k]);
+        const lc_tensor *written = lc__memory_of(r->b->g, r->b->nodes, r->producer, n->in[k]);
         if (written && lc__overlap(written, r->from)) return true;
     }
     return false;
@@ -55,13 +42,12 @@ static bool writes(const reading *r, const lc_ir_node *n)
 
 static lc_status add_reader(reading *r, lc_ir_node *n, uint32_t operands, bool *yes)
 {
-    reader *to = &r->readers[r->n];
     *yes = r->n < MOST_READERS && operands <= 3;
     if (!*yes) return LC_OK;
+    reader *to = &r->readers[r->n++];
     *to = (reader){.node = n, .operands = operands};
     LC_TRY(lc__kernel_of(r->b, n, &to->kernel));
     *yes = to->kernel && to->kernel->flags & LC_KERNEL_ROUNDS;
-    r->n++;
     return LC_OK;
 }
 
@@ -92,7 +78,7 @@ static lc_status find_readers(reading *r, int at, bool *yes)
     return LC_OK;
 }
 
-/* The type of views of what they read now. */
+/* The type of views of the copy. */
 static void set_type(const reading *r, uint32_t copy, lc_dtype dtype)
 {
     for (uint32_t v = 0; v < r->b->n_values; v++)
@@ -105,35 +91,39 @@ static void replace(lc_ir_node *n, uint32_t from, uint32_t to)
         if (n->in[k] == from) n->in[k] = to;
 }
 
+/* Describes the reader of the tensor; *same false: it has another kernel. */
+static lc_status describe(const reading *r, reader *of, uint32_t copy, uint32_t tensor, bool *same)
+{
+    const lc_kernel *kernel;
+    lc_ir_node *n = &of->changed;
+    *n = *of->node;
+    n->in = lc__build_alloc(r->b, (size_t)n->n_in * sizeof *n->in);
+    if (!n->in) return LC_ERR_MEMORY;
+    memcpy(n->in, of->node->in, (size_t)n->n_in * sizeof *n->in);
+    n->rounded |= of->operands;
+    replace(n, copy, tensor);
+    LC_TRY(lc__kernel_of(r->b, n, &kernel));
+    *same &= kernel == of->kernel;
+    return LC_OK;
+}
+
 static lc_status drop_copy(reading *r, int at)
 {
     lc_ir_node *cast = &r->b->nodes[at];
     const uint32_t copy = cast->out[0], tensor = cast->in[0];
-    bool same = true;
+    bool same;
     LC_TRY(find_readers(r, at, &same));
     if (!same) return LC_OK;
     set_type(r, copy, LC_F32);
-    for (int i = 0; i < r->n; i++) {
-        lc_ir_node *n = r->readers[i].node;
-        const lc_kernel *kernel;
-        n->rounded |= r->readers[i].operands;
-        replace(n, copy, tensor);
-        LC_TRY(lc__kernel_of(r->b, n, &kernel));
-        same &= kernel == r->readers[i].kernel;
-    }
-    if (same) {
-        for (int i = at + 1; i < r->b->n_nodes; i++)
-            if (r->b->nodes[i].op) replace(&r->b->nodes[i], copy, tensor);
-        cast->op = NULL;
+    for (int i = 0; i < r->n; i++) LC_TRY(describe(r, &r->readers[i], copy, tensor, &same));
+    if (!same) {
+        set_type(r, copy, r->b->g->low);
         return LC_OK;
     }
-    set_type(r, copy, r->b->g->low);
-    for (int i = 0; i < r->n; i++) {
-        lc_ir_node *n = r->readers[i].node;
-        n->rounded &= ~r->readers[i].operands;
-        for (int k = 0; k < 2; k++)
-            if (r->readers[i].operands >> k & 1 && n->in[k] == tensor) n->in[k] = copy;
-    }
+    for (int i = 0; i < r->n; i++) *r->readers[i].node = r->readers[i].changed;
+    for (int i = at + 1; i < r->b->n_nodes; i++)
+        if (r->b->nodes[i].op) replace(&r->b->nodes[i], copy, tensor); /* views */
+    cast->op = NULL;
     return LC_OK;
 }
 
@@ -148,7 +138,7 @@ lc_status lc__read_rounded(lc_build *b)
     for (int i = 0; i < b->n_nodes; i++) {
         const lc_ir_node *n = &b->nodes[i];
         if (!n->op || !is_copy(&r, n)) continue;
-        r.from = memory_of(&r, n->in[0]);
+        r.from = lc__outside_of(b->g, b->nodes, r.producer, n->in[0]);
         if (r.from) LC_TRY(drop_copy(&r, i));
     }
     return LC_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions and their gradients with operands in 16 bits, as products (product_job.h) whose factors are patches of
- * images (patches.h). They are converted where they are copied; results are rounded once. */
+/* Convolutions and their gradients with operands in 16 bits, and some gradients of weights in f32, as products
+ * (product_job.h) whose factors are patches of images (patches.h). Operands are converted where they are copied;
+ * results are rounded once. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/patches.h"
 #include "backends/cpu/isa/product_job.h"

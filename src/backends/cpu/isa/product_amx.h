@@ -22,6 +22,7 @@ static int64_t depth_of(const product_job *j)
     return smaller(larger(COPY_BYTES / 2 / j->halves / rows, 512), 2048) / STEP * STEP;
 }
 
+/* All threads share a copy of x. */
 static bool converts_rows(const product_job *j)
 {
     (void)j;

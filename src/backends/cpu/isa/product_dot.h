@@ -31,6 +31,7 @@ static int64_t depth_of(const product_job *j)
     return 2048;
 }
 
+/* All threads share a copy of x. */
 static bool converts_rows(const product_job *j)
 {
     (void)j;

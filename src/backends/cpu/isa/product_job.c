@@ -9,9 +9,9 @@
  * pieces of the result. A piece is a rectangle, and makes its own strips. If x's columns are dense, it would read a few
  * numbers of every row; so then the strips are made first, too, unless x is small and each piece needs other rows of
  * it. With few rows a panel is used too seldom for that: then only the strips are made first, and a piece is a range of
- * columns, which makes its panels right before it uses them, or reads them in place if y's rows are dense. Pieces
- * depend only on the shape, and the order of a result's sum only on k, so results are the same for any number of
- * threads.
+ * columns, which makes its panels right before it uses them, or reads them in place if y's rows are dense; if x is only
+ * copied to be converted, each piece does that, too. Pieces depend only on the shape, and the order of a result's sum
+ * only on k, so results are the same for any number of threads.
  *
  * product_vectors.h copies factors and computes panels with vectors, product_amx.h in units for matrices, and
  * product_dot.h with vectors that multiply pairs of bf16. The first are of f32: a factor that is stored in 16 bits
