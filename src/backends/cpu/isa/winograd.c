@@ -49,10 +49,10 @@
 #define TILES_BYTES ((int64_t)16 << 20)
 #define CHUNK       128
 #define WIDE        64
-/* For a kernel's gradient: the most channels on a square's side, the fewest tiles to transform at a time, and the most
- * parts of the tiles that are summed separately. */
+/* For a kernel's gradient: the most channels on a square's side, the tiles to transform at a time, and the most parts
+ * of the tiles that are summed separately. */
 #define SQUARE     128
-#define PART_TILES 48
+#define SUM_TILES  48
 #define MOST_PARTS 8
 
 /* ---- a convolution: forward, or back to the input ---- */
@@ -91,7 +91,7 @@ static void plan_blocks(conv *v, int64_t threads)
     v->tiles_per_block = (tiles + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;
     v->step_x = point_step(v->tiles_per_block, v->x.c);
     v->step_y = point_step(v->tiles_per_block, v->y.c);
-    v->step_kernel = v->x.c * v->y.c;
+    v->step_kernel = point_step(v->x.c, v->y.c);
     v->panel = PANEL;
     v->per_thread = WG_ALL * (v->step_x + v->step_y);
 }
@@ -262,7 +262,7 @@ typedef struct weight_grad {
     lc_view dw; /* [O][3][3][I] */
     bool accumulate;
     int64_t rows, columns, parts; /* squares: of output, of input channels; parts of the tiles */
-    int64_t tiles_per_part, tiles_per_block;
+    int64_t tiles_per_part;
     int64_t step_x, step_dy, step_sums, per_thread;
     float *sums;    /* [part][point][O][I]; of one part, each thread has those of a square */
     float *scratch; /* per thread: points of x, points of dy, sums */
@@ -276,15 +276,12 @@ static weight_grad weight_grad_of(const lc_call *call)
     g.rows = (g.dy.c + SQUARE - 1) / SQUARE;
     g.columns = (g.x.c + SQUARE - 1) / SQUARE;
     int64_t ins = g.x.c < SQUARE ? g.x.c : SQUARE, outs = g.dy.c < SQUARE ? g.dy.c : SQUARE;
-    /* Enough tiles that going through the sums once per block takes no longer than adding to them. */
-    g.tiles_per_block = 3 * ins * outs / (2 * (ins + outs));
-    if (g.tiles_per_block < PART_TILES) g.tiles_per_block = PART_TILES;
-    g.parts = clamp(MOST_PARTS / (g.rows * g.columns), 1, (g.tiles.count - 1) / g.tiles_per_block + 1);
+    g.parts = clamp(MOST_PARTS / (g.rows * g.columns), 1, (g.tiles.count - 1) / SUM_TILES + 1);
     g.tiles_per_part = (g.tiles.count + g.parts - 1) / g.parts;
     g.parts = (g.tiles.count + g.tiles_per_part - 1) / g.tiles_per_part;
-    g.step_x = point_step(g.tiles_per_block, ins);
-    g.step_dy = point_step(g.tiles_per_block, outs);
-    g.step_sums = g.parts > 1 ? g.x.c * g.dy.c : point_step(outs, ins);
+    g.step_x = point_step(SUM_TILES, ins);
+    g.step_dy = point_step(SUM_TILES, outs);
+    g.step_sums = g.parts > 1 ? point_step(g.dy.c, g.x.c) : point_step(outs, ins);
     g.per_thread = WG_ALL * (g.step_x + g.step_dy + (g.parts > 1 ? 0 : g.step_sums));
     g.sums = call->scratch; /* NULL while the call is prepared */
     g.scratch = g.sums && g.parts > 1 ? g.sums + g.parts * WG_ALL * g.step_sums : g.sums;
@@ -334,8 +331,8 @@ static void sum_squares(const void *context, int64_t begin, int64_t end, int thr
         int64_t row = g->parts > 1 ? g->x.c : ins.count;
         int64_t first = part * g->tiles_per_part, last = first + g->tiles_per_part;
         if (last > g->tiles.count) last = g->tiles.count;
-        for (int64_t t = first; t < last; t += g->tiles_per_block) {
-            int64_t n = last - t < g->tiles_per_block ? last - t : g->tiles_per_block;
+        for (int64_t t = first; t < last; t += SUM_TILES) {
+            int64_t n = last - t < SUM_TILES ? last - t : SUM_TILES;
             for (int64_t k = 0; k < n; k++) {
                 pixels_to_points(&g->x, ins, &g->tiles, t + k, x + k * ins.count, g->step_x);
                 gradient_to_points(&g->dy, outs, &g->tiles, t + k, dy + k * outs.count, g->step_dy);
