@@ -53,8 +53,8 @@ typedef struct lc__note {
 
 typedef struct lc__pending {
     lc__note note;
-    lc_tensor *tensor;
-    double value; /* when it has been read */
+    lc_tensor *tensor; /* NULL: a number that waits for a tensor before it */
+    double value;      /* of a tensor when it has been read */
 } lc__pending;
 
 typedef struct lc__results {

@@ -174,19 +174,20 @@ double lc__logged_epoch_value(const lc__logged *e)
     return e->args.reduce_fx == LC_LOG_MEAN ? sum / e->weight : sum;
 }
 
-/* Adds the value of a tensor whose step has run. */
-static lc_status add_tensor(lc_trainer *t, lc__pending *p)
-{
-    if (t->logging->arrivals) return lc__arrivals_add(t, &p->note, p->tensor);
-    LC_TRY(lc_item(p->tensor, &p->value));
-    lc__results_add_value(&p->note, p->value);
-    return LC_OK;
-}
-
 static lc_status add_number(lc_trainer *t, const lc__note *n, double v)
 {
     if (t->logging->arrivals) return lc__arrivals_add_number(t, n, v);
     lc__results_add_value(n, v);
+    return LC_OK;
+}
+
+/* Adds a value of a step that has run. */
+static lc_status add_pending(lc_trainer *t, lc__pending *p)
+{
+    if (!p->tensor) return add_number(t, &p->note, p->value);
+    if (t->logging->arrivals) return lc__arrivals_add(t, &p->note, p->tensor);
+    LC_TRY(lc_item(p->tensor, &p->value));
+    lc__results_add_value(&p->note, p->value);
     return LC_OK;
 }
 
@@ -197,7 +198,7 @@ lc_status lc__results_read(lc_trainer *t, lc__results *r)
     if (t->logging->arrivals) LC_TRY(lc__arrivals_look(t));
     for (int i = 0; i < n; i++) {
         lc__pending *p = &r->pending[i];
-        lc_status s = add_tensor(t, p);
+        lc_status s = add_pending(t, p);
         if (s < 0) return lc_fail_context(s, "logged value %s", r->e[p->note.entry].name);
     }
     r->n_read = n;
@@ -400,7 +401,24 @@ static lc_status log_tensor(lc_trainer *t, const request *q, const lc__note *not
         return LC_OK;
     }
     *waits = false;
-    return add_tensor(t, &(lc__pending){.note = *note, .tensor = tensor});
+    return add_pending(t, &(lc__pending){.note = *note, .tensor = tensor});
+}
+
+static bool is_pending(const lc__results *r, int entry)
+{
+    for (int i = 0; i < r->n_pending; i++)
+        if (r->pending[i].note.entry == entry) return true;
+    return false;
+}
+
+/* A number that this step logs after a tensor of the same name waits with it, so that the last of them is the step's.
+ */
+static lc_status log_number(lc_trainer *t, lc__results *r, const lc__note *note, double value)
+{
+    if (!is_pending(r, note->entry)) return add_number(t, note, value);
+    LC_TRY(lc__grow(&r->pending, &r->cap_pending, r->n_pending, 1, "logged values"));
+    r->pending[r->n_pending++] = (lc__pending){.note = *note, .value = value};
+    return LC_OK;
 }
 
 static lc_status log_value(lc_trainer *t, const char *name, loggable what, const lc_log_args *args)
@@ -420,7 +438,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     else if (what.tensor)
         LC_TRY(log_tensor(t, &q, &note, &waits));
     else
-        LC_TRY(add_number(t, &note, what.value));
+        LC_TRY(log_number(t, r, &note, what.value));
     if (waits || t->recording || t->sanity) return LC_OK;
     /* Outside a step there is nothing to wait for. */
     return t->logging->epoch_end_reached ? lc__results_publish_epoch(t, r) : lc__results_publish_step(t, r);

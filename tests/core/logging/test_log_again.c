@@ -40,6 +40,10 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
                          .sync_dist = true);
     lc_log(self, "tensor", lc_mul_scalar(lc_mean(b->x), 10), .on_step = LC_ON, .on_epoch = LC_ON, .sync_dist = true);
     lc_log(self, "tensor", lc_mean(b->x), .on_step = LC_ON, .on_epoch = LC_ON, .sync_dist = true);
+    lc_log(self, "number_last", lc_mean(b->x), .on_step = LC_ON, .on_epoch = LC_ON, .sync_dist = true);
+    lc_log_value(self, "number_last", mean, .on_step = LC_ON, .on_epoch = LC_ON, .sync_dist = true);
+    lc_log_value(self, "tensor_last", mean, .on_step = LC_ON, .on_epoch = LC_ON, .sync_dist = true);
+    lc_log(self, "tensor_last", lc_mean(b->x), .on_step = LC_ON, .on_epoch = LC_ON, .sync_dist = true);
     ((net *)self)->calls++;
     return small_net_training_step(self, b, i);
 }
@@ -74,10 +78,14 @@ static lc_status compare_all(lc_trainer *t, double evaluations)
     LC_TRY(compare(t, "min_step", LAST));
     LC_TRY(compare(t, "max_step", all - 1));
     LC_TRY(compare(t, "tensor_step", mean_input(LAST, BATCH)));
+    LC_TRY(compare(t, "number_last_step", LAST + (BATCH - 1) / 2.0));
+    LC_TRY(compare(t, "tensor_last_step", mean_input(LAST, BATCH)));
     LC_TRY(compare(t, "sum_epoch", 11 * all * evaluations));
     LC_TRY(compare(t, "min_epoch", -1000));
     if (evaluations != 1) return LC_OK; /* batches count by how often they were evaluated */
     LC_TRY(compare(t, "mean_epoch", 11 * mean / 2));
+    LC_TRY(compare(t, "number_last_epoch", (mean + x) / 2));
+    LC_TRY(compare(t, "tensor_last_epoch", (mean + x) / 2));
     return compare(t, "tensor_epoch", 11 * x / 2);
 }
 
