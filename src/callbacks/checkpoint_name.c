@@ -221,8 +221,8 @@ static lc_status fill_in(lc_trainer *t, const field *f, lc__str *out)
     number_format format;
     for (int i = 0; i < m->n; i++)
         if (is_named(f, m->v[i].name)) {
-            v = m->v[i].value; /* a program may log an epoch of its own */
             is_int = is_epoch || is_step;
+            v = is_int ? trunc(m->v[i].value) + 0.0 : m->v[i].value; /* a program may log an epoch of its own */
         }
     is_int = is_int && fabs(v) < 1e18;
     LC_TRY(format_of(f, is_int, &format));

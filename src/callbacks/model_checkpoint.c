@@ -306,13 +306,15 @@ static lc_status missing_key(model_checkpoint *c, lc_trainer *t)
     return LC_OK;
 }
 
-/* Rank 0's value, so that all ranks make the same decision. *found: whether there is one. */
+/* Rank 0's value, so that all ranks make the same decision. *found: whether there is one. A logged epoch or step counts
+ * as a whole number, as in the names of files. */
 static lc_status find_metric(lc_trainer *t, const char *name, bool *found, double *out)
 {
+    bool counts = !strcmp(name, "epoch") || !strcmp(name, "step");
     LC_TRY(lc__metric_from_rank_zero(t, name, found, out));
-    if (*found) return LC_OK;
-    *found = !strcmp(name, "epoch") || !strcmp(name, "step");
-    if (*found) *out = (double)(*name == 'e' ? t->current_epoch : t->global_step);
+    if (!counts) return LC_OK;
+    *out = *found ? trunc(*out) : (double)(*name == 'e' ? t->current_epoch : t->global_step);
+    *found = true;
     return LC_OK;
 }
 
