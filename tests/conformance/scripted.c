@@ -85,6 +85,8 @@ static lc_log_args log_args(const lc_state *o)
     a.add_dataloader_idx = get_bool(o, "add_dataloader_idx", true);
     a.reduce_fx = reduction(get_text(o, "reduce_fx", "mean"));
     a.batch_size = get_int(o, "batch_size", 0);
+    a.sync_dist = get_bool(o, "sync_dist", false);
+    a.rank_zero_only = get_bool(o, "rank_zero_only", false);
     return a;
 }
 
@@ -482,11 +484,14 @@ static lc_status log_row(void *self, const lc_log_row *row)
     outcome *out = self;
     size_t size = sizeof out->rows;
     add(out->rows, size, "step=%lld", (long long)row->step);
-    bool own =
-        false; /* a logged value named "epoch" replaces the row's epoch, in lightc's loggers and in Lightning's */
-    for (int i = 0; i < row->n; i++) own |= !strcmp(row->values[i].name, "epoch");
-    if (row->epoch >= 0 && !own) add(out->rows, size, " epoch=%lld", (long long)row->epoch);
+    /* A logged value named "epoch" replaces the row's epoch, in lightc's loggers and in Lightning's. */
+    const double *own = NULL;
+    for (int i = 0; i < row->n; i++)
+        if (!strcmp(row->values[i].name, "epoch")) own = &row->values[i].value;
+    if (own || row->epoch >= 0) add(out->rows, size, " epoch=");
+    if (own || row->epoch >= 0) add_number(out->rows, size, own ? *own : (double)row->epoch);
     for (int i = 0; i < row->n; i++) {
+        if (&row->values[i].value == own) continue;
         add(out->rows, size, " %s=", row->values[i].name);
         add_number(out->rows, size, row->values[i].value);
     }

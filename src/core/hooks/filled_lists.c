@@ -51,8 +51,6 @@ static lc_status check_scheduler(const lc_optimizers *out, const lc_scheduler_co
     if (config->frequency < 0)
         return lc_fail(LC_ERR_CONFIG, "frequency of a scheduler is %lld; it must be at least 1",
                        (long long)config->frequency);
-    if (config->reduce_on_plateau && !config->monitor)
-        return lc_fail(LC_ERR_CONFIG, "a ReduceLROnPlateau scheduler needs .monitor: the metric to watch");
     return LC_OK;
 }
 

@@ -228,7 +228,8 @@ static lc_status check_alive(const lc_trainer *t)
                    t->mo.name);
 }
 
-/* A schedule of an optimizer that is not trained with would change nothing. */
+/* A schedule of an optimizer that is not trained with would change nothing. In manual optimization the program steps
+ * schedules, and gives the metric. */
 static lc_status check_schedulers(lc_trainer *t)
 {
     for (int i = 0; i < t->optimizers.n_schedulers; i++) {
@@ -240,6 +241,11 @@ static lc_status check_schedulers(lc_trainer *t)
                            "configure_optimizers of %s added a schedule (%s) of an optimizer that it did not add; add "
                            "the optimizer that the schedule was made with",
                            t->mo.name, lc_scheduler_name(c->scheduler));
+        if (c->reduce_on_plateau && !c->monitor && !t->mo.manual_optimization)
+            return lc_fail(LC_ERR_CONFIG,
+                           "configure_optimizers of %s: a ReduceLROnPlateau scheduler needs .monitor: the metric to "
+                           "watch",
+                           t->mo.name);
         c->optimizer = k;
     }
     return LC_OK;
