@@ -268,6 +268,19 @@ static bool saves_whole_epochs(const lc_state *c)
            !get(m, "end_epoch_at") && !get(m, "skip_at") && !callback(c, "EarlyStopping", 0) &&
            !callback(c, "GradientAccumulationScheduler", 0);
 }
+static bool resumes_from_last(const lc_state *c)
+{
+    const char *file = get_text(get(c, "resume"), "file", "");
+    return !strncmp(file, "last", 4) || *file == '*';
+}
+/* Without other checkpoints Lightning writes `last` when the training is over. */
+static bool saves_only_last(const lc_state *c)
+{
+    const lc_state *a;
+    for (int64_t i = 0; (a = callback(c, "ModelCheckpoint", i)); i++)
+        if (get_int(a, "save_top_k", 1) == 0) return true;
+    return false;
+}
 /* "cb.on_train_batch_start:1,4": the first batch after a resume. */
 static const char *first_batch(const outcome *o, size_t *n)
 {
@@ -278,7 +291,9 @@ static const char *first_batch(const outcome *o, size_t *n)
 static bool resumes_elsewhere(const lc_state *c, const outcome *got, const outcome *want)
 {
     size_t n, k;
-    if (!get(c, "resume") || !resumed(got) || saves_whole_epochs(c)) return false;
+    if (!get(c, "resume") || !resumed(got)) return false;
+    if (resumes_from_last(c) && saves_only_last(c)) return true;
+    if (saves_whole_epochs(c)) return false;
     if (!is_traced(c)) return true; /* the place is not known */
     if (!resumed(want)) return false;
     const char *a = first_batch(got, &n), *b = first_batch(want, &k);
@@ -419,7 +434,8 @@ static void forget_last(const lc_state *c, outcome *got, outcome *want)
 
 static bool checked_early(const lc_state *c, const outcome *got, const outcome *want)
 {
-    if (got->status != LC_ERR_CONFIG || !strstr(got->message, "limit_")) return false;
+    if (got->status != LC_ERR_CONFIG || !(strstr(got->message, "limit_") || strstr(got->message, "overfit_batches")))
+        return false;
     if (!is_traced(c)) return want->failed;
     return got->tr.text && want->tr.text &&
            (got->global_step < want->global_step || strlen(got->tr.text) < strlen(want->tr.text));
@@ -437,6 +453,59 @@ static bool with_another(const lc_state *c, const outcome *got, const outcome *w
     bool saves = false;
     for (int64_t i = 0; (a = callback(c, "ModelCheckpoint", i)); i++) saves |= get_bool(a, "save_on_exception", false);
     return saves && want->error && count(got->files, ".ckpt") == count(want->files, ".ckpt") + 1;
+}
+
+/* `last` may link to a checkpoint that is still kept for the run that continues from it. */
+static bool continues_a_link(const lc_state *c, const outcome *got, const outcome *want)
+{
+    return saves_last(c, got, want) && resumes_from_last(c) && count(got->files, ".ckpt") > count(want->files, ".ckpt");
+}
+
+/* OnExceptionCheckpoint, in a run that failed before it trained. */
+static bool failed_at_start(const lc_state *c, const outcome *got, const outcome *want)
+{
+    return callback(c, "OnExceptionCheckpoint", 0) && got->failed && want->failed && got->global_step == 0 &&
+           want->global_step == 0;
+}
+
+static bool averages_twice(const lc_state *c, const outcome *got, const outcome *want)
+{
+    int n = !!callback(c, "WeightAveraging", 0) + !!callback(c, "WeightAveraging", 1) +
+            !!callback(c, "EMAWeightAveraging", 0) + !!callback(c, "EMAWeightAveraging", 1);
+    (void)want;
+    return n > 1 && got->status == LC_ERR_CONFIG;
+}
+
+/* SWA whose first epoch is never reached. */
+static bool averages_too_late(const lc_state *c, const outcome *got, const outcome *want)
+{
+    const lc_state *a = callback(c, "StochasticWeightAveraging", 0);
+    int64_t epochs = get_int(get(c, "trainer"), "max_epochs", -1);
+    (void)got, (void)want;
+    return a && lc_state_kind_of(get(a, "swa_epoch_start")) == LC_STATE_INT && epochs >= 0 &&
+           get_int(a, "swa_epoch_start", 0) > epochs;
+}
+static void forget_weight(const lc_state *c, outcome *got, outcome *want)
+{
+    (void)c;
+    got->weight[0] = want->weight[0] = 0;
+}
+
+static bool accumulates_twice(const lc_state *c, const outcome *got, const outcome *want)
+{
+    (void)want;
+    return callback(c, "GradientAccumulationScheduler", 1) && got->status == LC_ERR_CONFIG;
+}
+
+static bool failed_at_epoch_end(const lc_state *c, const outcome *got, const outcome *want)
+{
+    (void)c;
+    return got->failed && want->failed && strstr(got->message, "on_train_epoch_end");
+}
+static void forget_all_metrics(const lc_state *c, outcome *got, outcome *want)
+{
+    (void)c;
+    got->metrics[0] = want->metrics[0] = 0;
 }
 
 static bool nothing_left(const lc_state *c, const outcome *got, const outcome *want)
@@ -542,6 +611,10 @@ const rule rules[] = {
      .applies = saves_with_validation,
      .rewrite = forget_saved,
      .reason = "every_n_train_steps with a monitor of validation saves after the validation that is due"},
+    {.name = "continued link", /* before "last", which forgets the links */
+     .applies = continues_a_link,
+     .rewrite = forget_saves,
+     .reason = "the checkpoint that a run continues from is not removed, also if it was named by a link"},
     {.name = "last",
      .applies = saves_last,
      .rewrite = forget_last,
@@ -551,6 +624,27 @@ const rule rules[] = {
      .applies = with_another,
      .rewrite = forget_saves,
      .reason = "a checkpoint saved on an exception gets a name of its own; Lightning overwrites one of the same name"},
+    {.name = "nothing to save",
+     .applies = failed_at_start,
+     .rewrite = forget_saves,
+     .reason = "OnExceptionCheckpoint saves a fit that has begun to train; Lightning saves whatever there is"},
+    {.name = "two averages",
+     .applies = averages_twice,
+     .rewrite = forget_end,
+     .reason = "a model validates with one average, so two are refused; in Lightning the later one replaces the first"},
+    {.name = "late averages",
+     .applies = averages_too_late,
+     .rewrite = forget_weight,
+     .reason =
+         "averages that never begin leave the trained weights; Lightning ends with those from before the training"},
+    {.name = "two accumulation schedules",
+     .applies = accumulates_twice,
+     .rewrite = forget_end,
+     .reason = "two GradientAccumulationSchedulers are refused; in Lightning the later one holds"},
+    {.name = "metrics of an epoch that fails at its end",
+     .applies = failed_at_epoch_end,
+     .rewrite = forget_all_metrics,
+     .reason = "values of an epoch are computed before its end hooks; in Lightning when they are first asked for"},
     {.name = "limits",
      .applies = checked_early,
      .rewrite = forget_end,
