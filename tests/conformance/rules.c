@@ -491,6 +491,11 @@ static void forget_weight(const lc_state *c, outcome *got, outcome *want)
     got->weight[0] = want->weight[0] = 0;
 }
 
+static bool averages_in_a_failure(const lc_state *c, const outcome *got, const outcome *want)
+{
+    return got->failed && want->failed && (callback(c, "WeightAveraging", 0) || callback(c, "EMAWeightAveraging", 0));
+}
+
 static bool accumulates_twice(const lc_state *c, const outcome *got, const outcome *want)
 {
     (void)want;
@@ -637,6 +642,10 @@ const rule rules[] = {
      .rewrite = forget_weight,
      .reason =
          "averages that never begin leave the trained weights; Lightning ends with those from before the training"},
+    {.name = "averages in a failure",
+     .applies = averages_in_a_failure,
+     .rewrite = forget_weight,
+     .reason = "a validation with averages that fails gives the model its weights back; Lightning leaves the averages"},
     {.name = "two accumulation schedules",
      .applies = accumulates_twice,
      .rewrite = forget_end,

@@ -404,18 +404,13 @@ static lc_status log_tensor(lc_trainer *t, const request *q, const lc__note *not
     return add_pending(t, &(lc__pending){.note = *note, .tensor = tensor});
 }
 
-static bool is_pending(const lc__results *r, int entry)
-{
-    for (int i = 0; i < r->n_pending; i++)
-        if (r->pending[i].note.entry == entry) return true;
-    return false;
-}
-
 /* A number that this step logs after a tensor of the same name waits with it, so that the last of them is the step's.
  */
 static lc_status log_number(lc_trainer *t, lc__results *r, const lc__note *note, double value)
 {
-    if (!is_pending(r, note->entry)) return add_number(t, note, value);
+    int i = 0;
+    while (i < r->n_pending && r->pending[i].note.entry != note->entry) i++;
+    if (i == r->n_pending) return add_number(t, note, value);
     LC_TRY(lc__grow(&r->pending, &r->cap_pending, r->n_pending, 1, "logged values"));
     r->pending[r->n_pending++] = (lc__pending){.note = *note, .value = value};
     return LC_OK;
@@ -439,7 +434,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
         LC_TRY(log_tensor(t, &q, &note, &waits));
     else
         LC_TRY(log_number(t, r, &note, what.value));
-    if (waits || t->recording || t->sanity) return LC_OK;
+    if (waits || t->recording) return LC_OK;
     /* Outside a step there is nothing to wait for. */
     return t->logging->epoch_end_reached ? lc__results_publish_epoch(t, r) : lc__results_publish_step(t, r);
 }

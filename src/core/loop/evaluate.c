@@ -140,8 +140,9 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     LC_TRY(lc__results_reduce_step(t, &t->logging->eval_results, true));
     LC_TRY(lc_step_end(t->graph));
     t->batch = NULL;
-    if (t->sanity || t->stage == LC_STAGE_PREDICT || !t->logging->eval_results.n) return LC_OK;
+    if (t->stage == LC_STAGE_PREDICT || !t->logging->eval_results.n) return LC_OK;
     LC_TRY(lc__results_publish_step(t, &t->logging->eval_results));
+    if (t->sanity) return LC_OK;
     int64_t row = t->input->val_batch_count[loader];
     return lc__rows_send_eval(t, &t->logging->eval_results, row, t->input->eval.n > 1 ? loader : LC__NO_LOADER);
 }
@@ -203,7 +204,7 @@ done:
 static lc_status end_epoch(lc_trainer *t)
 {
     lc__results *r = &t->logging->eval_results;
-    bool publish = !t->sanity && t->stage != LC_STAGE_PREDICT;
+    bool publish = t->stage != LC_STAGE_PREDICT;
     t->logging->epoch_end_reached = true;
     if (publish) LC_TRY(lc__results_reduce(t, r));
     if (publish) LC_TRY(lc__results_publish_epoch(t, r));
@@ -211,6 +212,7 @@ static lc_status end_epoch(lc_trainer *t)
     if (!publish) return LC_OK;
     LC_TRY(lc__results_reduce(t, r));
     LC_TRY(lc__results_publish_epoch(t, r));
+    if (t->sanity) return LC_OK;
     if (t->stage != LC_STAGE_FIT)
         for (int i = 0; i < t->input->eval.n; i++) LC_TRY(lc__rows_keep_results(t, r, i));
     t->logging->n_results = t->stage != LC_STAGE_FIT ? t->input->eval.n : t->logging->n_results;
@@ -227,7 +229,7 @@ static lc_status run_hooks_and_loaders(lc_trainer *t)
         LC_TRY(run_loader(t, i));
         /* Metrics of a loader are available when it ends, as in Lightning, even if the next loader fails. Those of
          * several ranks are combined once, after the last loader. */
-        if (i + 1 < t->input->eval.n && !t->comm && !t->sanity && t->stage != LC_STAGE_PREDICT)
+        if (i + 1 < t->input->eval.n && !t->comm && t->stage != LC_STAGE_PREDICT)
             LC_TRY(lc__results_publish_epoch(t, &t->logging->eval_results));
     }
     LC_TRY(end_epoch(t));
@@ -269,9 +271,8 @@ lc_status lc__eval_loop(lc_trainer *t)
     return s;
 }
 
-lc_status lc__sanity_check(lc_trainer *t)
+static lc_status run_sanity_check(lc_trainer *t)
 {
-    if (!t->input->enable_validation || t->opt.num_sanity_val_steps == 0 || t->resume->resume_mid_epoch) return LC_OK;
     t->sanity = true;
     /* A run continued after an epoch counts it as completed when its loop begins, as in Lightning. */
     int64_t completed = t->ckpt_path && t->current_epoch > 0 && !t->epoch_open;
@@ -284,4 +285,17 @@ lc_status lc__sanity_check(lc_trainer *t)
     t->sanity = false;
     t->current_epoch += completed;
     return s < 0 ? s : lc__results_reset(t, &t->logging->eval_results);
+}
+
+/* Its hooks see its metrics, as those of any validation; afterwards there are those from before, of a checkpoint. */
+lc_status lc__sanity_check(lc_trainer *t)
+{
+    lc__metric_map before[sizeof t->logging->metrics / sizeof *t->logging->metrics];
+    if (!t->input->enable_validation || t->opt.num_sanity_val_steps == 0 || t->resume->resume_mid_epoch) return LC_OK;
+    memcpy(before, t->logging->metrics, sizeof before);
+    memset(t->logging->metrics, 0, sizeof before);
+    lc_status s = run_sanity_check(t);
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++) lc__map_free(&t->logging->metrics[i]);
+    memcpy(t->logging->metrics, before, sizeof before);
+    return s;
 }

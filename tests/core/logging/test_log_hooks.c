@@ -316,4 +316,85 @@ TEST(a_row_with_a_step_of_its_own)
     }
 }
 
+/* ---- the sanity check ---- */
+
+/* What hooks see: "name=value" for each metric, by hook. */
+typedef struct seen {
+    char text[512];
+} seen;
+
+static lc_status see(seen *s, lc_trainer *t, const char *where)
+{
+    size_t n = strlen(s->text);
+    n += (size_t)snprintf(s->text + n, sizeof s->text - n, "%s:", where);
+    for (int set = LC_CALLBACK_METRICS; set <= LC_PROGRESS_BAR_METRICS; set += LC_PROGRESS_BAR_METRICS)
+        for (int i = 0; i < lc_trainer_metric_count(t, (lc_metric_set)set) && n < sizeof s->text; i++) {
+            lc_metric_value v = lc_trainer_metric_at(t, (lc_metric_set)set, i);
+            n += (size_t)snprintf(s->text + n, sizeof s->text - n, " %s=%g", v.name, v.value);
+        }
+    snprintf(s->text + n, sizeof s->text - n, "|");
+    return LC_OK;
+}
+static lc_status see_validation_epoch_end(void *self, lc_trainer *t)
+{
+    return see(self, t, "epoch_end");
+}
+static lc_status see_validation_end(void *self, lc_trainer *t)
+{
+    return see(self, t, "end");
+}
+static lc_status see_sanity_check_end(void *self, lc_trainer *t)
+{
+    return see(self, t, "sanity_check_end");
+}
+static lc_status see_train_start(void *self, lc_trainer *t)
+{
+    return see(self, t, "train_start");
+}
+static const lc_callback_ops seeing = {
+    LC_CALLBACK_OPS_INIT("Seeing"),          .on_validation_epoch_end = see_validation_epoch_end,
+    .on_validation_end = see_validation_end, .on_sanity_check_end = see_sanity_check_end,
+    .on_train_start = see_train_start,
+};
+
+static lc_status log_twice(lc_module *self, const lc_batch *b, int64_t i, int d)
+{
+    (void)b, (void)d;
+    lc_log_value(self, "v", (double)i, .prog_bar = true);
+    return LC_OK;
+}
+static lc_status log_a_train_start(lc_module *self)
+{
+    lc_log_value(self, "a", 1);
+    return LC_OK;
+}
+
+/* As recorded from Lightning: a callback that reads metrics can be tried by the sanity check, of which nothing stays.
+ */
+TEST(metrics_of_a_sanity_check)
+{
+    char dir[256];
+    seen s = {""};
+    lc_callback cb = {&seeing, &s};
+    lc_module_ops ops = world_ops;
+    world m;
+    lc_trainer *t;
+    ops.validation_step = log_twice;
+    ops.on_train_start = log_a_train_start;
+    if (!world_dir(dir, sizeof dir)) return;
+    world_init(&m, &ops, 2, 3);
+    lc_trainer_options o = world_options(dir);
+    o.callbacks = &cb;
+    o.n_callbacks = 1;
+    o.max_epochs = 1;
+    o.num_sanity_val_steps = 2;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &m.base));
+    CHECK_STR(s.text, "epoch_end: v=0.5 v=0.5|end: v=0.5 v=0.5|sanity_check_end: v=0.5 v=0.5|train_start:|"
+                      "epoch_end: v=1 v=1|end: v=1 v=1|");
+    lc_trainer_free(t);
+    world_release(&m);
+    world_remove(dir);
+}
+
 TEST_MAIN
