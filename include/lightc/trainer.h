@@ -137,9 +137,9 @@ LC_API int64_t lc_trainer_batch_idx(const lc_trainer *t);   /* of the batch bein
 LC_API int64_t lc_trainer_logger_step(const lc_trainer *t); /* batches that ended a window */
 LC_API bool lc_trainer_is_last_batch(const lc_trainer *t);
 LC_API bool lc_trainer_is_accumulating(const lc_trainer *t); /* the current batch does not end with a step */
-/* Batches of an epoch, after limits; -1: unknown; of loader i */
+/* Batches of an epoch, after limits; -1: unknown, or the loader is not made yet; of loader i */
 LC_API int64_t lc_trainer_num_training_batches(const lc_trainer *t);
-LC_API int64_t lc_trainer_num_val_batches(const lc_trainer *t, int loader); /* also test, predict, sanity */
+LC_API int64_t lc_trainer_num_val_batches(const lc_trainer *t, int loader); /* also test, predict */
 LC_API int lc_trainer_num_val_loaders(const lc_trainer *t);
 LC_API int64_t lc_trainer_num_sanity_val_batches(const lc_trainer *t, int loader);
 LC_API int lc_trainer_dataloader_idx(const lc_trainer *t);
@@ -147,8 +147,8 @@ LC_API int lc_trainer_dataloader_idx(const lc_trainer *t);
 LC_API lc_status lc_trainer_estimated_stepping_batches(lc_trainer *t, double *out) LC_MUST_USE;
 LC_API lc_stage lc_trainer_stage(const lc_trainer *t);
 LC_API bool lc_trainer_sanity_checking(const lc_trainer *t);
-LC_API bool lc_trainer_training(const lc_trainer *t);   /* fit runs, and no validation inside it */
-LC_API bool lc_trainer_validating(const lc_trainer *t); /* a validation loop runs, inside fit too */
+LC_API bool lc_trainer_training(const lc_trainer *t);   /* fit runs, and no validation inside it, or sanity check */
+LC_API bool lc_trainer_validating(const lc_trainer *t); /* a validation runs, inside fit too; not the sanity check */
 LC_API bool lc_trainer_testing(const lc_trainer *t);
 LC_API bool lc_trainer_predicting(const lc_trainer *t);
 LC_API bool lc_trainer_evaluating(const lc_trainer *t); /* validation (not the sanity check) or test */

@@ -58,7 +58,7 @@ int64_t lc__eval_batches(const lc_trainer *t)
 {
     int64_t total = 0;
     for (int k = 0; k < t->input->eval.n && total >= 0; k++) {
-        int64_t n = lc_trainer_num_val_batches(t, k);
+        int64_t n = t->sanity ? lc_trainer_num_sanity_val_batches(t, k) : lc_trainer_num_val_batches(t, k);
         total = n < 0 ? -1 : total + n;
     }
     return total;

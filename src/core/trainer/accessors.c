@@ -77,12 +77,12 @@ bool lc_trainer_sanity_checking(const lc_trainer *t)
 bool lc_trainer_validating(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, false);
-    return t->validating;
+    return t->validating && !t->sanity;
 }
 bool lc_trainer_training(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, false);
-    return t->in_run && t->stage == LC_STAGE_FIT && !t->validating;
+    return t->in_run && t->stage == LC_STAGE_FIT && !t->validating && !t->sanity;
 }
 bool lc_trainer_testing(const lc_trainer *t)
 {
@@ -97,7 +97,7 @@ bool lc_trainer_predicting(const lc_trainer *t)
 bool lc_trainer_evaluating(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, false);
-    return (t->validating && !t->sanity) || lc_trainer_testing(t);
+    return lc_trainer_validating(t) || lc_trainer_testing(t);
 }
 bool lc_trainer_interrupted(const lc_trainer *t)
 {
@@ -247,7 +247,9 @@ double lc_trainer_elapsed(const lc_trainer *t)
 int64_t lc_trainer_num_training_batches(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, 0);
-    return t->input->train.length >= 0 ? t->input->train.length : t->input->train.limit;
+    const lc__source *s = &t->input->train;
+    if (!s->loader) return -1;
+    return s->length >= 0 ? s->length : s->limit;
 }
 
 int64_t lc_trainer_num_val_batches(const lc_trainer *t, int loader)
@@ -255,7 +257,7 @@ int64_t lc_trainer_num_val_batches(const lc_trainer *t, int loader)
     LC__IS(t, TRAINER, 0);
     if (loader < 0 || loader >= t->input->eval.n) return 0;
     const lc__source *s = &t->input->eval.s[loader];
-    return t->sanity ? lc_trainer_num_sanity_val_batches(t, loader) : s->length >= 0 ? s->length : s->limit;
+    return s->length >= 0 ? s->length : s->limit;
 }
 
 int64_t lc_trainer_num_sanity_val_batches(const lc_trainer *t, int loader)

@@ -27,7 +27,7 @@ static void stop_message(lc_trainer *t, int64_t first_step)
         lc_trainer_message(t, LC_INFO, "fit stopped: max_steps=%lld reached", (long long)t->max_steps);
     else if (t->max_epochs >= 0 && t->epochs_processed >= t->max_epochs)
         lc_trainer_message(t, LC_INFO, "fit stopped: max_epochs=%lld reached", (long long)t->max_epochs);
-    else if (lc_trainer_num_training_batches(t) == 0)
+    else if (t->input->train.length == 0)
         lc_trainer_message(t, LC_WARNING,
                            "fit stopped: no training batches; the loader has none (with drop_last: fewer samples than "
                            "one batch of all ranks), or limit_train_batches allows none");
