@@ -241,6 +241,17 @@ static lc_status run_hooks_and_loaders(lc_trainer *t)
     return LC_OK;
 }
 
+/* The batches of an evaluation of its own count from 0, and not among those of the fit's validations. */
+static lc_status run_counting_apart(lc_trainer *t)
+{
+    int64_t of_fit[LC_MAX_LOADERS];
+    memcpy(of_fit, t->input->val_batch_count, sizeof of_fit);
+    memset(t->input->val_batch_count, 0, sizeof of_fit);
+    lc_status s = run_hooks_and_loaders(t);
+    memcpy(t->input->val_batch_count, of_fit, sizeof of_fit);
+    return s;
+}
+
 lc_status lc__eval_loop(lc_trainer *t)
 {
     const lc_batch *saved_batch = t->batch;
@@ -249,10 +260,9 @@ lc_status lc__eval_loop(lc_trainer *t)
     t->logging->epoch_end_reached = false;
     t->validating = t->stage == LC_STAGE_FIT || t->stage == LC_STAGE_VALIDATE;
     LC_TRY(lc__results_reset(t, &t->logging->eval_results));
-    if (t->stage != LC_STAGE_FIT) memset(t->input->val_batch_count, 0, sizeof t->input->val_batch_count);
     t->loop->n_modes = 0;
     LC_TRY(remember_modes(t, t->m));
-    lc_status s = run_hooks_and_loaders(t);
+    lc_status s = t->stage == LC_STAGE_FIT ? run_hooks_and_loaders(t) : run_counting_apart(t);
     t->input->eval_batches = 0;
     if (s < 0) {
         t->validating = false;

@@ -316,6 +316,44 @@ TEST(a_row_with_a_step_of_its_own)
     }
 }
 
+/* ---- evaluations before and after a fit ---- */
+
+static lc_status log_each_batch(lc_module *self, const lc_batch *b, int64_t i, int d)
+{
+    (void)b, (void)d;
+    lc_log_value(self, "v", (double)i, .on_step = LC_ON, .on_epoch = LC_OFF);
+    return LC_OK;
+}
+
+/* As recorded from Lightning: the validations of a fit count their batches on, an evaluation counts its own. */
+TEST(batches_of_evaluations)
+{
+    char dir[256];
+    memory_logger rows = {.n = 0};
+    lc_logger logger = {&memory_ops, &rows};
+    lc_module_ops ops = world_ops;
+    world m;
+    lc_trainer *t;
+    ops.validation_step = log_each_batch;
+    if (!world_dir(dir, sizeof dir)) return;
+    world_init(&m, &ops, 1, 2);
+    lc_trainer_options o = world_options(dir);
+    o.loggers = &logger;
+    o.n_loggers = 1;
+    o.max_epochs = 2;
+    o.enable_checkpointing = LC_OFF;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_validate(t, &m.base));
+    CHECK_OK(lc_trainer_fit(t, &m.base));
+    CHECK_OK(lc_trainer_validate(t, &m.base));
+    CHECK_STR(rows.text, "step=0 v=0|step=1 v=1|"
+                         "step=0 v=0|step=1 v=1|step=2 v=0|step=3 v=1|"
+                         "step=0 v=0|step=1 v=1|");
+    lc_trainer_free(t);
+    world_release(&m);
+    world_remove(dir);
+}
+
 /* ---- the sanity check ---- */
 
 /* What hooks see: "name=value" for each metric, by hook. */
