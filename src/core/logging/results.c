@@ -131,13 +131,16 @@ lc__logged *lc__results_find(lc__results *r, const char *name, lc_hook hook, int
     return NULL;
 }
 
-/* Whether `a` equals the arguments of e; a choice that is not set equals its default. */
-static bool same_args(const lc__logged *e, const lc_log_args *a, bool on_step, bool on_epoch)
+/* Whether `a` equals the arguments of e; a choice that is not set equals its default, and sync_dist is none where there
+ * is nothing to sync. */
+static bool same_args(const lc_trainer *t, const lc__logged *e, const lc_log_args *a, bool on_step, bool on_epoch)
 {
     const lc_log_args *b = &e->args;
+    bool one = !t->comm && !t->device_parts;
     return e->on_step == on_step && e->on_epoch == on_epoch && e->logger == a->logger &&
            a->add_dataloader_idx == b->add_dataloader_idx && a->prog_bar == b->prog_bar &&
-           a->reduce_fx == b->reduce_fx && a->sync_dist == b->sync_dist && a->rank_zero_only == b->rank_zero_only;
+           a->reduce_fx == b->reduce_fx && (one || a->sync_dist == b->sync_dist) &&
+           a->rank_zero_only == b->rank_zero_only;
 }
 
 void lc__results_add_value(const lc__note *n, double v)
@@ -353,7 +356,7 @@ static lc_status check_entry(lc_trainer *t, const request *q, const lc__logged *
         return refuse(t, q->name, q->args->site,
                       "without the suffix .add_dataloader_idx gives, a name belongs to one loader, but this one was "
                       "logged for another");
-    if (!same_args(e, q->args, q->on_step, q->on_epoch))
+    if (!same_args(t, e, q->args, q->on_step, q->on_epoch))
         return refuse(t, q->name, q->args->site, "this name was logged before in this hook with different arguments");
     if (e->of_metric != (q->what.metric != NULL) || (e->metric && e->metric != q->what.metric))
         return refuse(t, q->name, q->args->site,
