@@ -211,7 +211,8 @@ typedef struct lc_trainer_options {
 #define LC_TRAINER_OPTION_FIELD(kind, type, name, def, min, max, help) type name;
     LC_TRAINER_OPTION_LIST(LC_TRAINER_OPTION_FIELD)
 #undef LC_TRAINER_OPTION_FIELD
-    /* Callbacks and loggers of the program, taken over by the trainer: another trainer needs new ones, set here again.
+    /* Callbacks and loggers of the program, taken over by the trainer: another trainer needs new ones, set here again
+     * (LC_ERR_STATE; LC_ERR_ARGUMENT for one of lightc's that another trainer or a fabric has).
      * With any logger here, the default of `logger` does not apply. */
     const lc_callback *callbacks;
     int n_callbacks;

@@ -14,7 +14,7 @@
     X(GRAPH, "graph")                                                                                                  \
     X(COMM, "communicator")                                                                                            \
     X(REQUEST, "request")                                                                                              \
-    X(TRANSFORM, "transform")                                                                                          \
+    X(OWNED, "callback, logger, ...")                                                                                  \
     X(DATASET, "dataset")                                                                                              \
     X(ARRAY_FILE, "file of arrays")                                                                                    \
     X(LOADER, "data loader")                                                                                           \

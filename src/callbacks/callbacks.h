@@ -8,6 +8,7 @@
 
 #include "core/logging/logging.h"
 #include "base/args.h"
+#include "base/owned.h"
 
 #include <lightc/callbacks.h>
 #include "builtin.h"

@@ -145,12 +145,11 @@ static lc_status ds_eval_end(void *self, lc_trainer *t, const lc_outputs *o, con
     return send(self, t, t->stage == LC_STAGE_TEST ? TEST_END : VAL_END);
 }
 
-static void ds_free(void *self)
+static void ds_release(void *self)
 {
     device_stats *d = self;
     if (d->meminfo >= 0) close(d->meminfo);
     if (d->statm >= 0) close(d->statm);
-    free(d);
 }
 
 static const lc_callback_ops device_stats_ops = {
@@ -163,16 +162,17 @@ static const lc_callback_ops device_stats_ops = {
     .on_validation_batch_end = ds_eval_end,
     .on_test_batch_start = ds_eval_start,
     .on_test_batch_end = ds_eval_end,
-    .free = ds_free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_device_stats_monitor_new(const lc_device_stats_monitor_args *given, lc_callback *out)
 {
     LC_CALLBACK_TAKE(args, lc_device_stats_monitor, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    device_stats *d = calloc(1, sizeof *d);
+    device_stats *d = lc__owned_new(sizeof *d, ds_release);
     if (!d) return lc_fail(LC_ERR_MEMORY, "out of memory: DeviceStatsMonitor");
     d->a = *args;
+    d->meminfo = d->statm = -1;
     for (int i = 0; i < d->a.n_filter_keys; i++) {
         int k = 0;
         while (k < KEYS && strcmp(keys[k], d->a.filter_keys[i]) != 0) k++;
@@ -180,7 +180,7 @@ lc_status lc_device_stats_monitor_new(const lc_device_stats_monitor_args *given,
             lc_status s =
                 lc_fail(LC_ERR_CONFIG, "DeviceStatsMonitor: filter_keys names \"%.40s\", which is not measured",
                         d->a.filter_keys[i]);
-            free(d);
+            lc__owned_free(d);
             return s;
         }
         d->hidden[k] = true;

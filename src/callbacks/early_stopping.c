@@ -173,12 +173,11 @@ static lc_status es_load(void *self, lc_trainer *t, const lc_state *in)
     return LC_OK;
 }
 
-static void es_free(void *self)
+static void es_release(void *self)
 {
     early_stopping *e = self;
     free(e->monitor);
     free(e->key);
-    free(e);
 }
 
 const lc_callback_ops lc__early_stopping_ops = {
@@ -190,7 +189,7 @@ const lc_callback_ops lc__early_stopping_ops = {
     .save_state = es_save,
     .load_state = es_load,
     .state_key = es_key,
-    .free = es_free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_early_stopping_new(const lc_early_stopping_args *given, lc_callback *out)
@@ -203,7 +202,7 @@ lc_status lc_early_stopping_new(const lc_early_stopping_args *given, lc_callback
     if (args->patience < 0)
         return lc_fail(LC_ERR_CONFIG, "EarlyStopping: patience is %lld; it must not be negative",
                        (long long)args->patience);
-    early_stopping *e = calloc(1, sizeof *e);
+    early_stopping *e = lc__owned_new(sizeof *e, es_release);
     if (!e) return lc_fail(LC_ERR_MEMORY, "out of memory: EarlyStopping");
     e->a = *args;
     e->max = args->mode && !strcmp(args->mode, "max");
@@ -213,7 +212,7 @@ lc_status lc_early_stopping_new(const lc_early_stopping_args *given, lc_callback
     lc__str_add(&key, "EarlyStopping{'monitor': '%s', 'mode': '%s'}", args->monitor, e->max ? "max" : "min");
     e->key = key.s;
     if (key.failed || !lc__dup(args->monitor, &e->monitor)) {
-        es_free(e);
+        lc__owned_free(e);
         return lc_fail(LC_ERR_MEMORY, "out of memory: EarlyStopping");
     }
     *out = (lc_callback){&lc__early_stopping_ops, e};
@@ -223,7 +222,7 @@ lc_status lc_early_stopping_new(const lc_early_stopping_args *given, lc_callback
 lc_status lc_early_stopping_get(const lc_callback *cb, lc_early_stopping_info *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    if (!cb || !cb->ops || cb->ops->free != es_free)
+    if (!cb || !cb->ops || LC__SLOT(cb->ops, save_state) != es_save)
         return lc_fail(LC_ERR_ARGUMENT, "this callback is not an EarlyStopping");
     const early_stopping *e = cb->self;
     *out = (lc_early_stopping_info){e->stopped_epoch, e->wait, e->best, e->reason, e->message};

@@ -86,11 +86,10 @@ static lc_status rate_load(void *self, lc_trainer *t, const lc_state *in)
     return !a->update_attr ? LC_OK : load_field(t, a->attr_name, lc__rate_names, in);
 }
 
-static void rate_free(void *self)
+static void rate_release(void *self)
 {
     rate_finder *f = self;
     lc_lr_find_release(&f->result);
-    free(f);
 }
 
 static const lc_callback_ops rate_finder_ops = {
@@ -99,14 +98,14 @@ static const lc_callback_ops rate_finder_ops = {
     .on_fit_start = rate_fit_start,
     .save_state = rate_save,
     .load_state = rate_load,
-    .free = rate_free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_learning_rate_finder_new(const lc_lr_find_args *args, lc_callback *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__TAKE_IF_GIVEN(a, lc_lr_find, lc_lr_find_args, args);
-    rate_finder *f = calloc(1, sizeof *f);
+    rate_finder *f = lc__owned_new(sizeof *f, rate_release);
     if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: LearningRateFinder");
     f->args = a;
     *out = (lc_callback){&rate_finder_ops, f};
@@ -171,14 +170,14 @@ static const lc_callback_ops size_finder_ops = {
     .on_predict_start = size_eval_start,
     .save_state = size_save,
     .load_state = size_load,
-    .free = free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_batch_size_finder_new(const lc_scale_batch_size_args *args, lc_callback *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__TAKE_IF_GIVEN(a, lc_scale_batch_size, lc_scale_batch_size_args, args);
-    size_finder *f = calloc(1, sizeof *f);
+    size_finder *f = lc__owned_new(sizeof *f, NULL);
     if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: BatchSizeFinder");
     f->args = a;
     *out = (lc_callback){&size_finder_ops, f};

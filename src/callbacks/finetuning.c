@@ -245,19 +245,18 @@ static lc_status ft_fit_start(void *self, lc_trainer *t)
     return LC_OK;
 }
 
-static void ft_free(void *self)
+static void ft_release(void *self)
 {
     finetuning *f = self;
     lc_state_free(f->restored);
     free(f->backbone);
-    free(f);
 }
 
 #define FINETUNING_OPS(text)                                                                                           \
     {                                                                                                                  \
         LC_CALLBACK_OPS_INIT(text), .setup = ft_setup, .on_fit_start = ft_fit_start,                                   \
                                     .on_train_epoch_start = ft_epoch_start, .save_state = ft_save,                     \
-                                    .load_state = ft_load, .free = ft_free                                             \
+                                    .load_state = ft_load, .free = lc__owned_free                                      \
     }
 static const lc_callback_ops finetuning_ops = FINETUNING_OPS("BaseFinetuning");
 static const lc_callback_ops backbone_ops = FINETUNING_OPS("BackboneFinetuning");
@@ -267,7 +266,7 @@ lc_status lc_finetuning_new(const lc_finetuning_args *given, lc_callback *out)
     LC_CALLBACK_TAKE(args, lc_finetuning, given);
     if (!args->freeze_before_training || !args->finetune_function)
         return lc_fail(LC_ERR_CONFIG, "BaseFinetuning needs freeze_before_training and finetune_function");
-    finetuning *f = calloc(1, sizeof *f);
+    finetuning *f = lc__owned_new(sizeof *f, ft_release);
     if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: BaseFinetuning");
     f->a = *args;
     *out = (lc_callback){&finetuning_ops, f};
@@ -336,7 +335,7 @@ lc_status lc_backbone_finetuning_new(const lc_backbone_finetuning_args *given, l
 {
     LC_CALLBACK_TAKE(args, lc_backbone_finetuning, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    finetuning *f = calloc(1, sizeof *f);
+    finetuning *f = lc__owned_new(sizeof *f, ft_release);
     if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: BackboneFinetuning");
     f->b = *args;
     f->a = lc_finetuning_defaults();
@@ -345,7 +344,7 @@ lc_status lc_backbone_finetuning_new(const lc_backbone_finetuning_args *given, l
     f->a.finetune_function = finetune_backbone;
     if (!f->b.lambda_func) f->b.lambda_func = twice;
     if (!lc__dup(f->b.backbone ? f->b.backbone : "backbone", &f->backbone)) {
-        ft_free(f);
+        lc__owned_free(f);
         return lc_fail(LC_ERR_MEMORY, "out of memory: BackboneFinetuning");
     }
     *out = (lc_callback){&backbone_ops, f};

@@ -4,7 +4,6 @@
 #include "callbacks/callbacks.h"
 #include "base/state_count.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct accumulation {
@@ -60,7 +59,7 @@ static const lc_callback_ops accumulation_ops = {
     .on_train_epoch_start = ac_epoch_start,
     .save_state = ac_save,
     .load_state = ac_load,
-    .free = free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_gradient_accumulation_scheduler_new(const lc_gradient_accumulation_scheduler_args *given, lc_callback *out)
@@ -76,7 +75,7 @@ lc_status lc_gradient_accumulation_scheduler_new(const lc_gradient_accumulation_
                            "GradientAccumulationScheduler: %lld batches from epoch %lld on; factors must be at least "
                            "1, epochs at least 0",
                            (long long)args->scheduling[i].factor, (long long)args->scheduling[i].epoch);
-    accumulation *a = malloc(sizeof *a + (size_t)n * sizeof *a->at);
+    accumulation *a = lc__owned_new(sizeof *a + (size_t)n * sizeof *a->at, NULL);
     if (!a) return lc_fail(LC_ERR_MEMORY, "out of memory: GradientAccumulationScheduler");
     a->n = n;
     memcpy(a->at, args->scheduling, (size_t)n * sizeof *a->at);

@@ -8,7 +8,6 @@
 #include "base/handle.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <lightc/ops.h>
 #include "optim/optim_internal.h"
@@ -60,27 +59,26 @@ static lc_status gn_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
     return LC_OK;
 }
 
-static void gn_free(void *self)
+static void gn_release(void *self)
 {
     lc__parameters_free(&((gradient_norms *)self)->parameters);
-    free(self);
 }
 
 static const lc_callback_ops gradient_norm_ops = {
-    LC_CALLBACK_OPS_INIT("GradientNormMonitor"), .no_vote = true, .on_train_start = gn_train_start,
-    .on_before_optimizer_step = gn_before_step,  .free = gn_free,
+    LC_CALLBACK_OPS_INIT("GradientNormMonitor"), .no_vote = true,        .on_train_start = gn_train_start,
+    .on_before_optimizer_step = gn_before_step,  .free = lc__owned_free,
 };
 
 lc_status lc_gradient_norm_monitor_new(const lc_gradient_norm_monitor_args *given, lc_callback *out)
 {
     LC_CALLBACK_TAKE(args, lc_gradient_norm_monitor, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    gradient_norms *g = calloc(1, sizeof *g);
+    gradient_norms *g = lc__owned_new(sizeof *g, gn_release);
     if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory: GradientNormMonitor");
     g->a = *args;
     if (!(g->a.norm_type > 0)) {
         double p = g->a.norm_type;
-        free(g);
+        lc__owned_free(g);
         return lc_fail(LC_ERR_CONFIG, "GradientNormMonitor: norm_type is %g; it must be positive", p);
     }
     *out = (lc_callback){&gradient_norm_ops, g};

@@ -3,8 +3,6 @@
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
 
-#include <stdlib.h>
-
 typedef struct lambda {
     lc_lambda_args a;
     lc_callback_ops ops;
@@ -74,10 +72,10 @@ lc_status lc_lambda_callback_new(const lc_lambda_args *args, lc_callback *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__TAKE_IF_GIVEN(a, lc_lambda, lc_lambda_args, args);
-    lambda *l = calloc(1, sizeof *l);
+    lambda *l = lc__owned_new(sizeof *l, NULL);
     if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: LambdaCallback");
     l->a = a;
-    l->ops = (lc_callback_ops){LC_CALLBACK_OPS_INIT("LambdaCallback"), .free = free};
+    l->ops = (lc_callback_ops){LC_CALLBACK_OPS_INIT("LambdaCallback"), .free = lc__owned_free};
 #define SET(name, parameters, arguments)                                                                               \
     if (l->a.name) l->ops.name = la_##name;
     LAMBDA_HOOKS(SET)

@@ -168,13 +168,12 @@ static lc_status lm_epoch_start(void *self, lc_trainer *t)
     return l->interval == 's' ? LC_OK : send(l, t, l->interval == 'e' ? -1 : LC_INTERVAL_EPOCH);
 }
 
-static void lm_free(void *self)
+static void lm_release(void *self)
 {
     lr_monitor *l = self;
     clear(l);
     free(l->w);
     free(l->row);
-    free(l);
 }
 
 const lc_callback_ops lc__learning_rate_monitor_ops = {
@@ -182,7 +181,7 @@ const lc_callback_ops lc__learning_rate_monitor_ops = {
     .on_train_start = lm_train_start,
     .on_train_epoch_start = lm_epoch_start,
     .on_train_batch_start = lm_batch_start,
-    .free = lm_free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_learning_rate_monitor_new(const lc_learning_rate_monitor_args *given, lc_callback *out)
@@ -193,7 +192,7 @@ lc_status lc_learning_rate_monitor_new(const lc_learning_rate_monitor_args *give
     if (how && strcmp(how, "step") != 0 && strcmp(how, "epoch") != 0)
         return lc_fail(LC_ERR_CONFIG, "LearningRateMonitor: logging_interval is \"%.40s\"; it must be step or epoch",
                        how);
-    lr_monitor *l = calloc(1, sizeof *l);
+    lr_monitor *l = lc__owned_new(sizeof *l, lm_release);
     if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: LearningRateMonitor");
     l->a = *args;
     l->interval = how ? how[0] : 0;

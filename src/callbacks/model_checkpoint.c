@@ -539,13 +539,12 @@ static const char *mc_dirpath(void *self)
     return c->dir ? c->dir : c->dirpath;
 }
 
-static void mc_free(void *self)
+static void mc_release(void *self)
 {
     model_checkpoint *c = self;
     lc__mc_release(c);
     lc__mc_free_memory(c);
     free(c->dirpath), free(c->filename), free(c->monitor), free(c->mode), free(c->dir), free(c->key);
-    free(c);
 }
 
 const lc_callback_ops lc__model_checkpoint_ops = {
@@ -565,7 +564,7 @@ const lc_callback_ops lc__model_checkpoint_ops = {
     .state_key = mc_key,
     .best_path = mc_best_path,
     .dirpath = mc_dirpath,
-    .free = mc_free,
+    .free = lc__owned_free,
 };
 
 static lc_status check(const lc_model_checkpoint_args *a, int64_t k)
@@ -605,7 +604,7 @@ lc_status lc_model_checkpoint_new(const lc_model_checkpoint_args *given, lc_call
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     int64_t k = args->save_top_k;
     LC_TRY(check(args, k));
-    model_checkpoint *c = calloc(1, sizeof *c);
+    model_checkpoint *c = lc__owned_new(sizeof *c, mc_release);
     if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelCheckpoint");
     c->a = *args;
     c->k = k;
@@ -622,7 +621,7 @@ lc_status lc_model_checkpoint_new(const lc_model_checkpoint_args *given, lc_call
     const char *dirpath = args->dirpath ? lc__dir_or_here(args->dirpath) : NULL;
     if (key.failed || !lc__dup(dirpath, &c->dirpath) || !lc__dup(args->filename, &c->filename) ||
         !lc__dup(args->monitor, &c->monitor) || !lc__dup(args->mode, &c->mode)) {
-        mc_free(c);
+        lc__owned_free(c);
         return lc_fail(LC_ERR_MEMORY, "out of memory: ModelCheckpoint");
     }
     *out = (lc_callback){&lc__model_checkpoint_ops, c};
@@ -632,7 +631,7 @@ lc_status lc_model_checkpoint_new(const lc_model_checkpoint_args *given, lc_call
 lc_status lc_model_checkpoint_get(const lc_callback *cb, lc_model_checkpoint_info *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    if (!cb || !cb->ops || strcmp(cb->ops->name, lc__model_checkpoint_ops.name) != 0 || cb->ops->free != mc_free)
+    if (!cb || !cb->ops || LC__SLOT(cb->ops, best_path) != mc_best_path)
         return lc_fail(LC_ERR_ARGUMENT, "this callback is not a ModelCheckpoint");
     const model_checkpoint *c = cb->self;
     *out = (lc_model_checkpoint_info){text_or_empty(c->best_path), text_or_empty(c->last_path),

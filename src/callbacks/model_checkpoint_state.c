@@ -76,7 +76,7 @@ void lc__mc_clean_claim(const model_checkpoint *c, const lc_trainer *t)
 static model_checkpoint *checkpoint_at(const lc_trainer *t, int i)
 {
     lc_callback cb = lc_trainer_callback(t, i);
-    return cb.ops->free == lc__model_checkpoint_ops.free ? cb.self : NULL;
+    return cb.ops->best_path == lc__model_checkpoint_ops.best_path ? cb.self : NULL;
 }
 
 /* *taken: another process holds the id in that directory. Callbacks of this run with the same directory share one

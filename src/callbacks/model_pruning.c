@@ -398,13 +398,12 @@ static lc_status mp_visit(void *self, lc_trainer *t, lc_callback_tensor_fn *fn, 
     return s;
 }
 
-static void mp_free(void *self)
+static void mp_release(void *self)
 {
     pruning *p = self;
     forget(p);
     for (int i = 0; i < p->n_asked; i++) free(p->asked[i]);
     free(p->asked);
-    free(p);
 }
 
 static const lc_callback_ops pruning_ops = {
@@ -418,7 +417,7 @@ static const lc_callback_ops pruning_ops = {
     .on_train_epoch_end = mp_epoch_end,
     .save_state = mp_save,
     .load_state = mp_load,
-    .free = mp_free,
+    .free = lc__owned_free,
     .visit_tensors = mp_visit,
 };
 
@@ -453,7 +452,7 @@ lc_status lc_model_pruning_new(const lc_model_pruning_args *given, lc_callback *
     LC_CALLBACK_TAKE(args, lc_model_pruning, given);
     int function, n = args->n_parameters_to_prune;
     LC_TRY(check(args, &function));
-    pruning *p = calloc(1, sizeof *p);
+    pruning *p = lc__owned_new(sizeof *p, mp_release);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
     p->a = *args;
     p->a.pruning_fn = functions[function];
@@ -466,7 +465,7 @@ lc_status lc_model_pruning_new(const lc_model_pruning_args *given, lc_callback *
     for (; copied && p->n_asked < n; p->n_asked += copied)
         copied = lc__dup(args->parameters_to_prune[p->n_asked], &p->asked[p->n_asked]);
     if (!copied) {
-        mp_free(p);
+        lc__owned_free(p);
         return lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
     }
     *out = (lc_callback){&pruning_ops, p};
@@ -475,7 +474,7 @@ lc_status lc_model_pruning_new(const lc_model_pruning_args *given, lc_callback *
 
 lc_status lc_model_pruning_sparsity(const lc_callback *cb, int i, lc_sparsity *out)
 {
-    if (!cb || !cb->ops || cb->ops->free != mp_free)
+    if (!cb || !cb->ops || LC__SLOT(cb->ops, visit_tensors) != mp_visit)
         return lc_fail(LC_ERR_ARGUMENT, "this callback is not a ModelPruning");
     const pruning *p = cb->self;
     if (i < -1 || i >= p->n)

@@ -269,7 +269,7 @@ const lc_callback_ops lc__model_summary_ops = {
     LC_CALLBACK_OPS_INIT("ModelSummary"),
     .ranks = LC_RANK_ZERO,
     .on_fit_start = ms_fit_start,
-    .free = free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_model_summary_new(const lc_model_summary_args *given, lc_callback *out)
@@ -282,7 +282,7 @@ lc_status lc_model_summary_new(const lc_model_summary_args *given, lc_callback *
     if (args->n_example_inputs < 0 || args->n_example_inputs > LC_MAX_BATCH_TENSORS)
         return lc_fail(LC_ERR_CONFIG, "ModelSummary: a batch has at most %d tensors, not %d", LC_MAX_BATCH_TENSORS,
                        args->n_example_inputs);
-    model_summary *s = calloc(1, sizeof *s);
+    model_summary *s = lc__owned_new(sizeof *s, NULL);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelSummary");
     s->max_depth = args->max_depth;
     s->fd = args->fd;

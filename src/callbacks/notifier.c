@@ -261,7 +261,7 @@ static lc_status no_teardown(void *self, lc_trainer *t, lc_stage stage)
     return status;
 }
 
-static void no_free(void *self)
+static void no_release(void *self)
 {
     notifier *s = self;
     stop_thread(s);
@@ -270,7 +270,6 @@ static void no_free(void *self)
     pthread_mutex_destroy(&s->lock);
     free(s->command);
     free(s->url);
-    free(s);
 }
 
 static const lc_callback_ops notifier_ops = {
@@ -281,7 +280,7 @@ static const lc_callback_ops notifier_ops = {
     .on_train_epoch_end = no_epoch_end,
     .on_exception = no_exception,
     .teardown = no_teardown,
-    .free = no_free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_notifier_new(const lc_notifier_args *given, lc_callback *out)
@@ -291,7 +290,7 @@ lc_status lc_notifier_new(const lc_notifier_args *given, lc_callback *out)
     if (!args->command && !args->url) return lc_fail(LC_ERR_CONFIG, "Notifier needs a command or a url");
     if (args->timeout_s <= 0)
         return lc_fail(LC_ERR_CONFIG, "Notifier: timeout_s is %d; it must be positive", args->timeout_s);
-    notifier *s = calloc(1, sizeof *s);
+    notifier *s = lc__owned_new(sizeof *s, no_release);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: Notifier");
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
@@ -300,7 +299,7 @@ lc_status lc_notifier_new(const lc_notifier_args *given, lc_callback *out)
         status = lc_fail(LC_ERR_MEMORY, "out of memory: Notifier");
     if (status >= 0 && s->url) status = lc__http_new(&s->http);
     if (status < 0) {
-        no_free(s);
+        lc__owned_free(s);
         return status;
     }
     *out = (lc_callback){&notifier_ops, s};

@@ -55,10 +55,9 @@ static lc_status oe_teardown(void *self, lc_trainer *t, lc_stage stage)
     return s == LC_ERR_NOT_FOUND || s == LC_ERR_STATE ? LC_OK : s; /* another process has already removed it */
 }
 
-static void oe_free(void *self)
+static void oe_release(void *self)
 {
     free(((on_exception *)self)->path);
-    free(self);
 }
 
 static const lc_callback_ops on_exception_ops = {
@@ -66,7 +65,7 @@ static const lc_callback_ops on_exception_ops = {
     .saves_checkpoints = true,
     .on_exception = oe_exception,
     .teardown = oe_teardown,
-    .free = oe_free,
+    .free = lc__owned_free,
     .ckpt_path = oe_ckpt_path,
 };
 
@@ -77,11 +76,11 @@ lc_status lc_on_exception_checkpoint_new(const lc_on_exception_checkpoint_args *
         return lc_fail(LC_ERR_CONFIG, "OnExceptionCheckpoint needs dirpath, the directory for the checkpoint");
     if (args->filename && !*args->filename)
         return lc_fail(LC_ERR_CONFIG, "OnExceptionCheckpoint: filename is empty; leave it out for \"on_exception\"");
-    on_exception *o = calloc(1, sizeof *o);
+    on_exception *o = lc__owned_new(sizeof *o, oe_release);
     lc__str path = {0};
     lc__str_add(&path, "%s/%s.ckpt", args->dirpath, args->filename ? args->filename : "on_exception");
     if (!o || path.failed) {
-        free(o);
+        lc__owned_free(o);
         lc__str_free(&path);
         return lc_fail(LC_ERR_MEMORY, "out of memory: OnExceptionCheckpoint");
     }

@@ -259,7 +259,7 @@ static lc_status pw_teardown(void *self, lc_trainer *t, lc_stage stage)
     return LC_OK;
 }
 
-static void pw_free(void *self)
+static void pw_release(void *self)
 {
     writer *w = self;
     for (int i = 0; i < LC_MAX_LOADERS; i++) {
@@ -268,7 +268,6 @@ static void pw_free(void *self)
     }
     free(w->path);
     free(w->data);
-    free(w);
 }
 
 static const lc_callback_ops prediction_writer_ops = {
@@ -276,7 +275,7 @@ static const lc_callback_ops prediction_writer_ops = {
     .on_predict_batch_end = pw_batch_end,
     .on_predict_epoch_end = pw_epoch_end,
     .teardown = pw_teardown,
-    .free = pw_free,
+    .free = lc__owned_free,
 };
 
 static bool ends_in(const char *text, const char *end)
@@ -306,9 +305,9 @@ lc_status lc_prediction_writer_new(const lc_prediction_writer_args *given, lc_ca
                        when);
     if (!*path && !args->write_on_batch_end && !args->write_on_epoch_end)
         return lc_fail(LC_ERR_CONFIG, "PredictionWriter needs a path, or a function that writes");
-    writer *w = calloc(1, sizeof *w);
+    writer *w = lc__owned_new(sizeof *w, pw_release);
     if (!w || !lc__dup(path, &w->path)) {
-        free(w);
+        lc__owned_free(w);
         return lc_fail(LC_ERR_MEMORY, "out of memory: PredictionWriter");
     }
     w->a = *args;

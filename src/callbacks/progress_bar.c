@@ -9,7 +9,6 @@
 #include "base/handle.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define WIDE         100000 /* columns: all metrics fit */
@@ -296,12 +295,11 @@ static void pb_message(void *self, lc_trainer *t, lc_level level, const char *te
     flush_text(p);
 }
 
-static void pb_free(void *self)
+static void pb_release(void *self)
 {
     progress_bar *p = self;
     close_line(p);
     lc__str_free(&p->text);
-    free(p);
 }
 
 const lc_callback_ops lc__progress_bar_ops = {
@@ -323,7 +321,7 @@ const lc_callback_ops lc__progress_bar_ops = {
     .on_predict_end = pb_results,
     .on_exception = pb_exception,
     .on_message = pb_message,
-    .free = pb_free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_progress_bar_new(const lc_progress_bar_args *given, lc_callback *out)
@@ -334,7 +332,7 @@ lc_status lc_progress_bar_new(const lc_progress_bar_args *given, lc_callback *ou
                        "ProgressBar: refresh_rate is %g; it must be positive (no bar: enable_progress_bar)",
                        args->refresh_rate);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    progress_bar *p = calloc(1, sizeof *p);
+    progress_bar *p = lc__owned_new(sizeof *p, pb_release);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: the progress bar");
     p->term = lc__terminal_find(args->fd, (lc_progress_style)args->style);
     p->interval_ns = (int64_t)(1e9 / args->refresh_rate);

@@ -11,7 +11,6 @@
 #include "base/handle.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct bar {
@@ -298,12 +297,11 @@ static void rp_message(void *self, lc_trainer *t, lc_level level, const char *te
     show(r);
 }
 
-static void rp_free(void *self)
+static void rp_release(void *self)
 {
     rich_bar *r = self;
     leave(r, true);
     lc__str_free(&r->text);
-    free(r);
 }
 
 const lc_callback_ops lc__rich_progress_bar_ops = {
@@ -327,7 +325,7 @@ const lc_callback_ops lc__rich_progress_bar_ops = {
     .on_predict_end = rp_eval_end,
     .on_exception = rp_exception,
     .on_message = rp_message,
-    .free = rp_free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_rich_progress_bar_new(const lc_rich_progress_bar_args *given, lc_callback *out)
@@ -340,7 +338,7 @@ lc_status lc_rich_progress_bar_new(const lc_rich_progress_bar_args *given, lc_ca
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     lc__terminal term = lc__terminal_find(args->fd, (lc_progress_style)args->style);
     if (!term.live || term.off) return lc_progress_bar(out, .fd = args->fd, .style = LC_PROGRESS_LINES);
-    rich_bar *r = calloc(1, sizeof *r);
+    rich_bar *r = lc__owned_new(sizeof *r, rp_release);
     if (!r) return lc_fail(LC_ERR_MEMORY, "out of memory: RichProgressBar");
     r->a = *args;
     r->term = term;

@@ -4,8 +4,6 @@
 #include "callbacks/callbacks.h"
 #include "launch/slurm.h"
 
-#include <stdlib.h>
-
 typedef struct slurm_timer {
     double margin; /* seconds */
     int64_t until_ns;
@@ -45,13 +43,13 @@ static lc_status st_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
 }
 
 static const lc_callback_ops slurm_timer_ops = {
-    LC_CALLBACK_OPS_INIT("SlurmTimer"), .no_vote = true, .ranks = LC_RANK_ZERO, .on_fit_start = st_fit_start,
-    .on_train_batch_end = st_batch_end, .free = free,
+    LC_CALLBACK_OPS_INIT("SlurmTimer"), .no_vote = true,        .ranks = LC_RANK_ZERO, .on_fit_start = st_fit_start,
+    .on_train_batch_end = st_batch_end, .free = lc__owned_free,
 };
 
 lc_status lc__slurm_timer_new(double margin, lc_callback *out)
 {
-    slurm_timer *c = calloc(1, sizeof *c);
+    slurm_timer *c = lc__owned_new(sizeof *c, NULL);
     if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory: SlurmTimer");
     c->margin = margin;
     *out = (lc_callback){&slurm_timer_ops, c};

@@ -276,7 +276,7 @@ static lc_status sp_load(void *self, lc_trainer *t, const lc_state *in)
     return LC_OK;
 }
 
-static void sp_free(void *self)
+static void sp_release(void *self)
 {
     spikes *s = self;
     free(s->path);
@@ -284,7 +284,6 @@ static void sp_free(void *self)
     free(s->losses.e);
     free(s->sent.e);
     free(s->bad);
-    free(s);
 }
 
 static const lc_callback_ops spike_ops = {
@@ -297,7 +296,7 @@ static const lc_callback_ops spike_ops = {
     .on_train_epoch_end = sp_epoch_end,
     .save_state = sp_save,
     .load_state = sp_load,
-    .free = sp_free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_spike_detection_new(const lc_spike_detection_args *given, lc_callback *out)
@@ -308,14 +307,14 @@ lc_status lc_spike_detection_new(const lc_spike_detection_args *given, lc_callba
         return lc_fail(LC_ERR_CONFIG, "SpikeDetection: mode is \"%.40s\"; it must be min or max", args->mode);
     if (args->window < 1 || args->warmup < 0)
         return lc_fail(LC_ERR_CONFIG, "SpikeDetection: window and warmup must not be negative");
-    spikes *s = calloc(1, sizeof *s);
+    spikes *s = lc__owned_new(sizeof *s, sp_release);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: SpikeDetection");
     s->a = *args;
     s->max = args->mode && !strcmp(args->mode, "max");
     s->a.atol = fabs(args->atol);
     s->values = calloc((size_t)s->a.window, sizeof *s->values);
     if (!s->values || !lc__dup(args->exclude_batches_path, &s->path)) {
-        sp_free(s);
+        lc__owned_free(s);
         return lc_fail(LC_ERR_MEMORY, "out of memory: SpikeDetection");
     }
     *out = (lc_callback){&spike_ops, s};

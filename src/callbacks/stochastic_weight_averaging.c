@@ -196,13 +196,12 @@ static lc_status sw_visit(void *self, lc_trainer *t, lc_callback_tensor_fn *fn, 
     return lc__shadow_visit(&a->average, "average", false, fn, ctx);
 }
 
-static void sw_free(void *self)
+static void sw_release(void *self)
 {
     swa *a = self;
     lc__shadow_free(&a->average);
     lc_scheduler_free(a->replaced);
     free(a->lrs);
-    free(a);
 }
 
 static const lc_callback_ops swa_ops = {
@@ -213,7 +212,7 @@ static const lc_callback_ops swa_ops = {
     .on_train_end = sw_train_end,
     .save_state = sw_save,
     .load_state = sw_load,
-    .free = sw_free,
+    .free = lc__owned_free,
     .visit_tensors = sw_visit,
 };
 
@@ -248,10 +247,10 @@ lc_status lc_stochastic_weight_averaging_new(const lc_stochastic_weight_averagin
 {
     LC_CALLBACK_TAKE(args, lc_stochastic_weight_averaging, given);
     LC_TRY(check(args));
-    swa *a = calloc(1, sizeof *a);
+    swa *a = lc__owned_new(sizeof *a, sw_release);
     double *lrs = malloc((size_t)args->n_swa_lrs * sizeof *lrs);
     if (!a || !lrs) {
-        free(a);
+        lc__owned_free(a);
         free(lrs);
         return lc_fail(LC_ERR_MEMORY, "out of memory: StochasticWeightAveraging");
     }

@@ -226,11 +226,10 @@ static lc_status tp_load(void *self, lc_trainer *t, const lc_state *in)
     return lc_state_get_double(in, "flops", &now->flops);
 }
 
-static void tp_free(void *self)
+static void tp_release(void *self)
 {
     throughput *p = self;
     for (int i = 0; i < STAGES; i++) free(p->w[i].ring);
-    free(p);
 }
 
 static const lc_callback_ops throughput_ops = {
@@ -249,20 +248,20 @@ static const lc_callback_ops throughput_ops = {
     .on_predict_batch_end = tp_eval_batch_end,
     .save_state = tp_save,
     .load_state = tp_load,
-    .free = tp_free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_throughput_monitor_new(const lc_throughput_monitor_args *given, lc_callback *out)
 {
     LC_CALLBACK_TAKE(args, lc_throughput_monitor, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    throughput *p = calloc(1, sizeof *p);
+    throughput *p = lc__owned_new(sizeof *p, tp_release);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: ThroughputMonitor");
     p->a = *args;
     p->peak = p->a.available_flops;
     if (p->a.window_size < 2 || p->a.available_flops < 0) {
         int64_t size = p->a.window_size;
-        free(p);
+        lc__owned_free(p);
         return lc_fail(
             LC_ERR_CONFIG,
             "ThroughputMonitor: window_size is %lld; it must be at least 2, and available_flops not negative",
@@ -271,7 +270,7 @@ lc_status lc_throughput_monitor_new(const lc_throughput_monitor_args *given, lc_
     for (int i = 0; i < STAGES; i++) {
         p->w[i].ring = calloc((size_t)p->a.window_size, sizeof(sample));
         if (!p->w[i].ring) {
-            tp_free(p);
+            lc__owned_free(p);
             return lc_fail(LC_ERR_MEMORY, "out of memory: ThroughputMonitor");
         }
         for (int k = 0; k < KEYS; k++) snprintf(p->names[i][k], sizeof p->names[i][k], "%s/%s", prefixes[i], keys[k]);

@@ -3,8 +3,6 @@
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
 
-#include <stdlib.h>
-
 typedef struct timer {
     double limit, before; /* seconds: allowed; trained in earlier runs */
     bool epochs, running;
@@ -85,14 +83,14 @@ const lc_callback_ops lc__timer_ops = {
     .on_train_end = tm_train_end,
     .save_state = tm_save,
     .load_state = tm_load,
-    .free = free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_timer_new(double seconds, bool epoch_interval, lc_callback *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (!(seconds >= 0)) return lc_fail(LC_ERR_CONFIG, "Timer: %g s is not a valid duration", seconds);
-    timer *c = calloc(1, sizeof *c);
+    timer *c = lc__owned_new(sizeof *c, NULL);
     if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory: Timer");
     c->limit = seconds;
     c->epochs = epoch_interval;

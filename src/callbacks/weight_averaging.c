@@ -9,8 +9,6 @@
 #include "core/ranks/ranks.h"
 #include "base/state_count.h"
 
-#include <stdlib.h>
-
 typedef struct averaging {
     lc_weight_averaging_args mean; /* should_update, use_buffers */
     lc_ema_weight_averaging_args ema;
@@ -168,10 +166,9 @@ static lc_tensor *wa_saved(void *self, lc_trainer *t, lc_tensor *of)
     return a->swapped ? NULL : lc__shadow_of(&a->shadow, of);
 }
 
-static void wa_free(void *self)
+static void wa_release(void *self)
 {
     lc__shadow_free(&((averaging *)self)->shadow);
-    free(self);
 }
 
 #define AVERAGING_OPS(text)                                                                                            \
@@ -181,7 +178,7 @@ static void wa_free(void *self)
             .on_train_batch_end = wa_batch_end, .on_validation_epoch_start = wa_validation_start,                      \
             .on_validation_epoch_end = wa_validation_end, .on_train_epoch_end = wa_epoch_end,                          \
             .on_train_end = wa_train_end, .teardown = wa_teardown, .save_state = wa_save, .load_state = wa_load,       \
-            .free = wa_free, .visit_tensors = wa_visit, .saved_tensor = wa_saved,                                      \
+            .free = lc__owned_free, .visit_tensors = wa_visit, .saved_tensor = wa_saved,                               \
     }
 static const lc_callback_ops mean_ops = AVERAGING_OPS("WeightAveraging");
 static const lc_callback_ops ema_ops = AVERAGING_OPS("EMAWeightAveraging");
@@ -190,7 +187,7 @@ lc_status lc_weight_averaging_new(const lc_weight_averaging_args *given, lc_call
 {
     LC_CALLBACK_TAKE(args, lc_weight_averaging, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    averaging *a = calloc(1, sizeof *a);
+    averaging *a = lc__owned_new(sizeof *a, wa_release);
     if (!a) return lc_fail(LC_ERR_MEMORY, "out of memory: WeightAveraging");
     a->mean = *args;
     *out = (lc_callback){&mean_ops, a};
@@ -201,13 +198,13 @@ lc_status lc_ema_weight_averaging_new(const lc_ema_weight_averaging_args *given,
 {
     LC_CALLBACK_TAKE(args, lc_ema_weight_averaging, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    averaging *a = calloc(1, sizeof *a);
+    averaging *a = lc__owned_new(sizeof *a, wa_release);
     if (!a) return lc_fail(LC_ERR_MEMORY, "out of memory: EMAWeightAveraging");
     a->ema = *args;
     a->is_ema = true;
     if (!(a->ema.decay >= 0 && a->ema.decay <= 1)) {
         double decay = a->ema.decay;
-        free(a);
+        lc__owned_free(a);
         return lc_fail(LC_ERR_CONFIG, "EMAWeightAveraging: decay is %g; it must be in [0, 1]", decay);
     }
     *out = (lc_callback){&ema_ops, a};

@@ -80,19 +80,18 @@ static lc_status wh_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
     return LC_OK;
 }
 
-static void wh_free(void *self)
+static void wh_release(void *self)
 {
     histograms *h = self;
     lc__parameters_free(&h->weights);
     lc__parameters_free(&h->gradients);
     free(h->kept);
-    free(h);
 }
 
 static const lc_callback_ops histogram_ops = {
     LC_CALLBACK_OPS_INIT("WeightHistogram"), .no_vote = true,
     .on_train_start = wh_train_start,        .on_before_optimizer_step = wh_before_step,
-    .on_train_batch_end = wh_batch_end,      .free = wh_free,
+    .on_train_batch_end = wh_batch_end,      .free = lc__owned_free,
 };
 
 lc_status lc_weight_histogram_new(const lc_weight_histogram_args *given, lc_callback *out)
@@ -102,7 +101,7 @@ lc_status lc_weight_histogram_new(const lc_weight_histogram_args *given, lc_call
         return lc_fail(LC_ERR_CONFIG, "WeightHistogram: every_n_epochs is %lld; it must be positive",
                        (long long)args->every_n_epochs);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    histograms *h = calloc(1, sizeof *h);
+    histograms *h = lc__owned_new(sizeof *h, wh_release);
     if (!h) return lc_fail(LC_ERR_MEMORY, "out of memory: WeightHistogram");
     h->a = *args;
     *out = (lc_callback){&histogram_ops, h};

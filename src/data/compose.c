@@ -159,11 +159,10 @@ static void compose_reads(void *self, const lc_field *in, uint64_t key, lc_box *
         c->parts[0].ops->reads(c->parts[0].self, in, lc_random_key(key, 0), part);
 }
 
-static void compose_free(void *self)
+static void compose_release(void *self)
 {
     compose *c = self;
     for (int i = 0; i < c->n; i++) lc__transform_free(&c->parts[i]);
-    lc__transform_delete(c);
 }
 
 static const lc_transform_ops compose_ops = {
@@ -172,7 +171,7 @@ static const lc_transform_ops compose_ops = {
     .describe = compose_describe,
     .apply = compose_apply,
     .scratch_size = compose_scratch,
-    .free = compose_free,
+    .free = lc__owned_free,
     .least_scale = compose_least_scale,
     .reads = compose_reads,
     .apply_streaming = compose_apply_streaming,
@@ -243,11 +242,11 @@ lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *o
             status = lc_fail(LC_ERR_ARGUMENT, "transform %d ('%s') is in the list twice; make another", i,
                              parts[i].ops->name);
     }
-    compose *c = status == LC_OK ? lc__transform_alloc(sizeof *c + (size_t)n * sizeof *parts) : NULL;
+    compose *c = status == LC_OK ? lc__owned_new(sizeof *c + (size_t)n * sizeof *parts, compose_release) : NULL;
     if (!c && status == LC_OK) status = lc_fail(LC_ERR_MEMORY, "out of memory for transform 'compose'");
     if (status == LC_OK) status = own_all(n, parts);
     if (status < 0) {
-        if (c) lc__transform_delete(c);
+        if (c) lc__owned_free(c);
         for (int i = 0; i < n; i++) {
             lc_transform part = parts[i];
             if (!part.ops || !is_among(parts, i, &part)) lc_transform_release(&part);

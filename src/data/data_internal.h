@@ -4,6 +4,7 @@
 #define LC_DATA_INTERNAL_H
 
 #include "base/handle.h"
+#include "base/owned.h"
 #include "device/device.h"
 #include <lightc/data.h>
 
@@ -62,6 +63,8 @@ void lc__transform_delete(void *self);
 lc_status lc__transform_own(const lc_transform *t) LC_MUST_USE;
 void lc__transform_disown(const lc_transform *t);
 void lc__transform_free(lc_transform *t);
+lc_status lc__sampler_own(const lc_sampler *s) LC_MUST_USE;
+void lc__sampler_free(lc_sampler *s);
 /* Bytes of scratch memory, a multiple of 64, for a field whose size is known. */
 size_t lc__transform_scratch(const lc_transform *t, const lc_field *in);
 /* The parts of a chain, in their order; NULL: t is none. */

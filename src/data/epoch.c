@@ -97,7 +97,7 @@ bool lc__epoch_is_share(const lc__epoch *e)
 
 void lc__epoch_release(lc__epoch *e)
 {
-    lc_sampler_release(&e->sampler);
+    lc__sampler_free(&e->sampler);
     lc_dataset_unref(e->dataset);
     free(e->order);
     free(e->ends);

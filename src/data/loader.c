@@ -554,6 +554,7 @@ static lc_status set_up(loader *l, const lc_dataloader_args *o, lc_sampler given
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&l->ready, &clock);
     pthread_condattr_destroy(&clock);
+    if (given.ops) LC_TRY(lc__sampler_own(&given));
     l->epoch = (lc__epoch){.dataset = lc_dataset_ref(o->dataset),
                            .sampler = given,
                            .drop_last = o->drop_last,

@@ -49,17 +49,18 @@ static lc_status random_order(void *self, int64_t epoch, int64_t n, int64_t *ind
 }
 
 static const lc_sampler_ops sequential_ops = {
-    LC_SAMPLER_OPS_INIT, .name = "sequential", .length = simple_length, .order = sequential_order, .free = free,
+    LC_SAMPLER_OPS_INIT,       .name = "sequential",   .length = simple_length,
+    .order = sequential_order, .free = lc__owned_free,
 };
 static const lc_sampler_ops random_ops = {
-    LC_SAMPLER_OPS_INIT, .name = "random", .length = simple_length, .order = random_order, .free = free,
+    LC_SAMPLER_OPS_INIT, .name = "random", .length = simple_length, .order = random_order, .free = lc__owned_free,
 };
 
 static lc_status simple_new(const lc_sampler_ops *ops, int64_t n, uint64_t seed, lc_sampler *out)
 {
     *out = (lc_sampler){0};
     if (n < 0) return lc_fail(LC_ERR_ARGUMENT, "a sampler cannot have %lld samples", (long long)n);
-    simple_sampler *s = malloc(sizeof *s);
+    simple_sampler *s = lc__owned_new(sizeof *s, NULL);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory for a sampler");
     *s = (simple_sampler){n, seed};
     *out = (lc_sampler){ops, s};
@@ -76,11 +77,4 @@ lc_status lc_sampler_random(int64_t n, uint64_t seed, lc_sampler *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     return simple_new(&random_ops, n, seed, out);
-}
-
-void lc_sampler_release(lc_sampler *s)
-{
-    if (!s || !s->ops) return;
-    if (LC__SLOT(s->ops, free)) s->ops->free(s->self);
-    *s = (lc_sampler){0};
 }

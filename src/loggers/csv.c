@@ -5,6 +5,7 @@
  * Rows are appended whole, so that a reader sees a complete table at any moment. A new name adds a column: the file is
  * rewritten under a temporary name and renamed. An existing file (of a resumed run) is continued. */
 #define _GNU_SOURCE
+#include "base/owned.h"
 #include "base/handle.h"
 #include "base/grow.h"
 #include "base/json.h"
@@ -329,7 +330,7 @@ static lc_status csv_finish(void *self, const char *status)
     return lc__log_finish(w);
 }
 
-static void csv_free(void *self)
+static void csv_release(void *self)
 {
     csv_logger *l = self;
     if (csv_finish(l, "interrupted") < 0) {
@@ -341,7 +342,6 @@ static void csv_free(void *self)
     lc__hparams_release(&l->hparams);
     free(l->hparams_path);
     free(l->path);
-    free(l);
 }
 
 static const lc_logger_ops csv_ops = {
@@ -352,13 +352,13 @@ static const lc_logger_ops csv_ops = {
     .log_hyperparameters = lc__slot_hparams,
     .flush = lc__slot_flush,
     .finish = csv_finish,
-    .free = csv_free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_csv_logger_new(lc_logger *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    csv_logger *l = calloc(1, sizeof *l);
+    csv_logger *l = lc__owned_new(sizeof *l, csv_release);
     if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: the csv logger");
     l->fd = -1;
     *out = (lc_logger){&csv_ops, l};

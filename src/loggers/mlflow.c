@@ -6,6 +6,7 @@
  *
  * The writer's thread does all of this; a server that does not answer costs it TIMEOUT_S, and the training nothing. */
 #define _GNU_SOURCE
+#include "base/owned.h"
 #include "base/args.h"
 #include "base/clock.h"
 #include "base/http.h"
@@ -201,7 +202,7 @@ static lc_status mlflow_finish(void *self, const char *how)
     return logged;
 }
 
-static void mlflow_free(void *self)
+static void mlflow_release(void *self)
 {
     mlflow_logger *l = self;
     if (mlflow_finish(l, "interrupted") < 0) {
@@ -219,7 +220,6 @@ static void mlflow_free(void *self)
     free(l->run_name);
     free(l->user);
     free(l->dir);
-    free(l);
 }
 
 static const lc_logger_ops mlflow_ops = {
@@ -236,7 +236,7 @@ static const lc_logger_ops mlflow_ops = {
     .log_status = lc__slot_status,
     .flush = lc__slot_flush,
     .finish = mlflow_finish,
-    .free = mlflow_free,
+    .free = lc__owned_free,
 };
 
 /* The first that is not empty. */
@@ -256,7 +256,7 @@ lc_status lc_mlflow_logger_new_with(lc_logger *out, const lc_mlflow_args *args)
                        "the mlflow logger needs the address of a server, as http://host:5000, but got \"%s\" "
                        "(--logger mlflow:ADDRESS, or MLFLOW_TRACKING_URI; `mlflow server` starts one)",
                        uri);
-    mlflow_logger *l = calloc(1, sizeof *l);
+    mlflow_logger *l = lc__owned_new(sizeof *l, mlflow_release);
     if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: the mlflow logger");
     l->spool.fd = -1;
     l->token = either(NULL, "MLFLOW_TRACKING_TOKEN", NULL);
@@ -274,7 +274,7 @@ lc_status lc_mlflow_logger_new_with(lc_logger *out, const lc_mlflow_args *args)
     *out = (lc_logger){&mlflow_ops, l};
     return LC_OK;
 failed:
-    mlflow_free(l);
+    lc__owned_free(l);
     return status;
 }
 

@@ -3,6 +3,7 @@
  * and events while it trains (docs/run-database.md).
  *
  * The rows of a batch are one transaction. If it fails nothing is stored, and the batch is retried. */
+#include "base/owned.h"
 #include "loggers/sqlite.h"
 
 #include "base/clock.h"
@@ -263,7 +264,7 @@ static lc_status sqlite_finish(void *self, const char *how)
     return ended < 0 ? lc_fail_context(status, "%.500s; and", lost) : lc_fail(status, "%s", lost);
 }
 
-static void sqlite_free(void *self)
+static void sqlite_release(void *self)
 {
     lc__sqlite *l = self;
     if (sqlite_finish(l, "interrupted") < 0) {
@@ -272,7 +273,6 @@ static void sqlite_free(void *self)
     forget_keys(l);
     free(l->keys);
     free(l->path);
-    free(l);
 }
 
 static const lc_logger_ops sqlite_ops = {
@@ -287,7 +287,7 @@ static const lc_logger_ops sqlite_ops = {
     .log_status = lc__slot_status,
     .flush = lc__slot_flush,
     .finish = sqlite_finish,
-    .free = sqlite_free,
+    .free = lc__owned_free,
 };
 
 void lc__sqlite_set_patience(const lc_logger *logger, int ms)
@@ -298,7 +298,7 @@ void lc__sqlite_set_patience(const lc_logger *logger, int ms)
 lc_status lc_sqlite_logger_new(lc_logger *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    lc__sqlite *l = calloc(1, sizeof *l);
+    lc__sqlite *l = lc__owned_new(sizeof *l, sqlite_release);
     if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: the sqlite logger");
     l->lock_fd = -1;
     l->patience_ms = LC__LOG_PATIENCE_MS;

@@ -10,6 +10,7 @@
  * predecessor did not read completely. Pipes are written without blocking: a stuck reader delays this thread, but not
  * the training. */
 #define _GNU_SOURCE
+#include "base/owned.h"
 #include "base/clock.h"
 #include "base/handle.h"
 #include "base/io.h"
@@ -232,7 +233,7 @@ static lc_status stream_finish(void *self, const char *status)
     return wait_for_command(l);
 }
 
-static void stream_free(void *self)
+static void stream_release(void *self)
 {
     stream_logger *l = self;
     if (stream_finish(l, "interrupted") < 0) {
@@ -243,7 +244,6 @@ static void stream_free(void *self)
     lc__text_release(&l->out);
     free(l->target);
     free(l->path);
-    free(l);
 }
 
 static const lc_logger_ops stream_ops = {
@@ -261,7 +261,7 @@ static const lc_logger_ops stream_ops = {
     .log_status = lc__slot_status,
     .flush = lc__slot_flush,
     .finish = stream_finish,
-    .free = stream_free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_stream_logger_new(const char *target, lc_logger *out)
@@ -269,12 +269,12 @@ lc_status lc_stream_logger_new(const char *target, lc_logger *out)
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (target && *target == '|' && !target[strspn(target, "| ")])
         return lc_fail(LC_ERR_CONFIG, "stream:| needs a command, as in stream:|cat");
-    stream_logger *l = calloc(1, sizeof *l);
+    stream_logger *l = lc__owned_new(sizeof *l, stream_release);
     if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: the stream logger");
     l->fd = -1;
     l->pause_ms = FIRST_PAUSE / 2;
     if (target && *target && lc__copy_text(target, &l->target) < 0) {
-        free(l);
+        lc__owned_free(l);
         return LC_ERR_MEMORY;
     }
     *out = (lc_logger){&stream_ops, l};

@@ -5,6 +5,7 @@
  * Events are only appended, as whole records, so that TensorBoard can read during the run. The writer's thread opens
  * the file with its first batch; like every write, it is retried on failure. */
 #define _GNU_SOURCE
+#include "base/owned.h"
 #include "base/clock.h"
 #include "base/handle.h"
 #include "base/io.h"
@@ -137,7 +138,7 @@ static lc_status tensorboard_finish(void *self, const char *status)
     return ended < 0 ? ended : logged;
 }
 
-static void tensorboard_free(void *self)
+static void tensorboard_release(void *self)
 {
     tensorboard_logger *l = self;
     if (tensorboard_finish(l, "interrupted") < 0) {
@@ -148,7 +149,6 @@ static void tensorboard_free(void *self)
     free(l->yaml_path);
     free(l->run_id);
     free(l->path);
-    free(l);
 }
 
 static const lc_logger_ops tensorboard_ops = {
@@ -162,13 +162,13 @@ static const lc_logger_ops tensorboard_ops = {
     .log_text = lc__slot_text,
     .flush = lc__slot_flush,
     .finish = tensorboard_finish,
-    .free = tensorboard_free,
+    .free = lc__owned_free,
 };
 
 lc_status lc_tensorboard_logger_new(lc_logger *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    tensorboard_logger *l = calloc(1, sizeof *l);
+    tensorboard_logger *l = lc__owned_new(sizeof *l, tensorboard_release);
     if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: the tensorboard logger");
     l->fd = -1;
     *out = (lc_logger){&tensorboard_ops, l};

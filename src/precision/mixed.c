@@ -6,6 +6,7 @@
  * of one window of accumulation: so within a step losses and gradients keep the scale that the first ones had, which
  * the first update holds. The norm of the gradients, which is the same on all ranks, shows whether they are finite: so
  * all ranks have the same scale without an exchange. */
+#include "base/owned.h"
 #include "base/args.h"
 #include "base/handle.h"
 #include "module/tensors.h"
@@ -60,9 +61,16 @@ static lc_status set_numbers(scaler *s)
     return set_number(s->first_count, &s->now.count);
 }
 
+static void release(void *self)
+{
+    scaler *s = self;
+    lc_tensor *const all[] = {s->now.scale, s->now.unscale, s->now.count, s->now.held, s->now.held_unscale};
+    for (int i = 0; i < 5; i++) lc_tensor_unref(all[i]);
+}
+
 static lc_status new_scaler(const lc_mixed_precision_args *a, scaler **out)
 {
-    scaler *s = calloc(1, sizeof *s);
+    scaler *s = lc__owned_new(sizeof *s, release);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: a precision");
     s->dtype = a->dtype;
     s->growth_factor = a->growth_factor;
@@ -176,15 +184,6 @@ static lc_status load_state(void *self, const lc_state *state)
     return s->now.scale ? set_numbers(s) : LC_OK;
 }
 
-static void teardown(void *self)
-{
-    scaler *s = self;
-    if (!s) return;
-    lc_tensor *const all[] = {s->now.scale, s->now.unscale, s->now.count, s->now.held, s->now.held_unscale};
-    for (int i = 0; i < 5; i++) lc_tensor_unref(all[i]);
-    free(s);
-}
-
 const lc_precision_ops lc__precision_16_mixed = {
     LC_PRECISION_OPS_INIT("16-mixed"),
     .scale_changes = true,
@@ -195,7 +194,7 @@ const lc_precision_ops lc__precision_16_mixed = {
     .scale_loss = scale_loss,
     .save_state = save_state,
     .load_state = load_state,
-    .teardown = teardown,
+    .teardown = lc__owned_free,
 };
 
 /* ---- of the program ---- */

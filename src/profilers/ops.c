@@ -2,6 +2,7 @@
 /* "ops": a row for each kernel call of the plans, and one for each operator: time, FLOP/s, bytes/s. FLOPs count
  * products (matrices, convolutions, attention, recurrent layers); bytes count reads and writes, in caches or memory.
  * Also counts the plans that were made. */
+#include "base/owned.h"
 #include "profilers/profilers.h"
 
 #include <stdlib.h>
@@ -188,19 +189,23 @@ static lc_status ops_report(void *self, const char *stage, double seconds, FILE 
     return LC_OK;
 }
 
-static void ops_free(void *self)
+static void ops_release(void *self)
 {
     free(((ops *)self)->rows);
-    free(self);
 }
 
 static const lc_profiler_ops ops_ops = {
-    LC_PROFILER_OPS_INIT("ops"), .suffix = "txt",  .shown = true, .wants = LC_SPAN_OP | LC_SPAN_PLAN, .span = ops_span,
-    .report = ops_report,        .free = ops_free,
+    LC_PROFILER_OPS_INIT("ops"),
+    .suffix = "txt",
+    .shown = true,
+    .wants = LC_SPAN_OP | LC_SPAN_PLAN,
+    .span = ops_span,
+    .report = ops_report,
+    .free = lc__owned_free,
 };
 
 lc_status lc__ops_profiler_new(lc_profiler *out)
 {
-    *out = (lc_profiler){&ops_ops, calloc(1, sizeof(ops))};
+    *out = (lc_profiler){&ops_ops, lc__owned_new(sizeof(ops), ops_release)};
     return out->self ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: a profiler");
 }

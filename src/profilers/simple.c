@@ -4,6 +4,7 @@
  * so do those of [Loader], whose threads work at the same time. After a fit also a row for each kind of memory:
  * "planned" is the sum of those above it, "process" the most that the process has had, and "rest" what of it was not
  * planned. */
+#include "base/owned.h"
 #include "profilers/profilers.h"
 #include "base/grow.h"
 
@@ -106,11 +107,10 @@ static lc_status simple_report(void *self, const char *stage, double seconds, FI
     return LC_OK;
 }
 
-static void simple_free(void *self)
+static void simple_release(void *self)
 {
     simple *p = self;
     free(p->rows);
-    free(p);
 }
 
 static const lc_profiler_ops simple_ops = {
@@ -120,11 +120,11 @@ static const lc_profiler_ops simple_ops = {
     .wants = LC_SPAN_ACTION | LC_SPAN_DATA | LC_SPAN_MEMORY,
     .span = simple_span,
     .report = simple_report,
-    .free = simple_free,
+    .free = lc__owned_free,
 };
 
 lc_status lc__simple_profiler_new(lc_profiler *out)
 {
-    *out = (lc_profiler){&simple_ops, calloc(1, sizeof(simple))};
+    *out = (lc_profiler){&simple_ops, lc__owned_new(sizeof(simple), simple_release)};
     return out->self ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: a profiler");
 }

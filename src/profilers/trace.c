@@ -2,6 +2,7 @@
 /* "trace": every span on one time line, in the Trace Event Format that chrome://tracing and ui.perfetto.dev read:
  * complete events ("ph": "X"), times in microseconds. The training thread shows actions with the operators inside, each
  * thread of a loader its batches. */
+#include "base/owned.h"
 #include "profilers/profilers.h"
 #include "base/grow.h"
 
@@ -101,12 +102,11 @@ static lc_status trace_report(void *self, const char *stage, double seconds, FIL
     return LC_OK;
 }
 
-static void trace_free(void *self)
+static void trace_release(void *self)
 {
     trace *p = self;
     pthread_mutex_destroy(&p->lock);
     free(p->events);
-    free(p);
 }
 
 static const lc_profiler_ops trace_ops = {
@@ -115,12 +115,12 @@ static const lc_profiler_ops trace_ops = {
     .wants = LC_SPAN_ACTION | LC_SPAN_OP | LC_SPAN_LOADER | LC_SPAN_PLAN,
     .span = trace_span,
     .report = trace_report,
-    .free = trace_free,
+    .free = lc__owned_free,
 };
 
 lc_status lc__trace_profiler_new(lc_profiler *out)
 {
-    trace *p = calloc(1, sizeof *p);
+    trace *p = lc__owned_new(sizeof *p, trace_release);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: a profiler");
     pthread_mutex_init(&p->lock, NULL);
     *out = (lc_profiler){&trace_ops, p};

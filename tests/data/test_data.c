@@ -427,4 +427,18 @@ TEST(a_transform_belongs_to_one_dataset)
     lc_dataset_unref(d);
 }
 
+TEST(a_sampler_belongs_to_one_loader)
+{
+    lc_dataset *d = make_numbers(3, -1, 0);
+    lc_dataloader *one, *two;
+    lc_sampler sampler, copy;
+    CHECK_OK(lc_sampler_random(3, 1, &sampler));
+    copy = sampler;
+    CHECK_OK(lc_dataloader_new(&one, .dataset = d, .sampler = &sampler));
+    CHECK_STATUS(lc_dataloader_new(&two, .dataset = d, .sampler = &copy), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "sampler 'random' was taken over before");
+    lc_dataloader_free(one);
+    lc_dataset_unref(d);
+}
+
 TEST_MAIN

@@ -124,9 +124,11 @@ lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
         status = lc_fail(LC_ERR_MEMORY, "out of memory: a fabric");
         goto done;
     }
-    LC_TRY_GOTO(status, done, lc__precision_take(o.precision, o.precision_plugin, &f->precision, &f->precision_self));
+    lc__first_error e = {0}; /* both are taken over in any case */
+    lc__first_error_note(&e, lc__precision_take(o.precision, o.precision_plugin, &f->precision, &f->precision_self));
+    lc__first_error_note(&e, lc__loggers_take(o.loggers, o.n_loggers, f->loggers, &f->n_loggers));
+    LC_TRY_GOTO(status, done, lc__first_error_status(&e));
     LC_TRY_GOTO(status, done, out ? LC_OK : lc__is_null(__func__, "out"));
-    LC_TRY_GOTO(status, done, lc__loggers_take(o.loggers, o.n_loggers, f->loggers, &f->n_loggers));
     LC_TRY_GOTO(status, done, lc__copy_text(lc__dir_or_here(o.default_root_dir), &f->root_dir));
     if (o.memory_limit) LC_TRY_GOTO(status, done, lc__copy_text(o.memory_limit, &f->memory_limit));
     LC_TRY_GOTO(status, done, check_options(&o));

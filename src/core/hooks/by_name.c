@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds strategies, precisions, profilers and loggers by name. src/builtin.c lists them. */
+#include "base/owned.h"
 #include "base/args.h"
 #include "builtin.h"
 #include "core/hooks/hooks.h"
@@ -74,6 +75,11 @@ lc_status lc__precision_take(const char *name, const lc_precision *plugin, lc_pr
     }
     LC_TRY(lc__ops_take(ops, sizeof *ops, plugin->ops, offsetof(lc_precision_ops, scale_changes), "a precision",
                         "LC_PRECISION_OPS_INIT"));
+    lc_status owned = lc__own(ops->teardown, plugin->self, "precision", ops->name ? ops->name : "");
+    if (owned < 0) {
+        ops->teardown = NULL; /* another one's */
+        return owned;
+    }
     *self = plugin->self; /* from here on it must be torn down */
     if (!ops->name) return lc_fail(LC_ERR_ARGUMENT, "a precision needs ops with a name");
     if (!name || !strcmp(name, ops->name)) return LC_OK;

@@ -4,6 +4,7 @@
  * A kind is a name that callbacks may share (`kind` in lc_callback_ops; else the callback's name). Before a run, an
  * added callback replaces one that the trainer made by itself. In configure_callbacks, the module's callbacks replace
  * all earlier ones of their kind, including those of its last run, as in Lightning. */
+#include "base/owned.h"
 #include "base/args.h"
 #include "core/hooks/hooks.h"
 #include "core/hooks/trainer_internal.h"
@@ -114,6 +115,7 @@ lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback)
     for (int i = 0; i < t->n_callbacks && callback.self && LC__SLOT(callback.ops, free); i++)
         if (t->callbacks[i]->self == callback.self && t->callbacks[i]->ops.free == callback.ops->free)
             return lc_fail(LC_ERR_ARGUMENT, "the same callback (%s) is added twice; make another", callback.ops->name);
+    LC_TRY(lc__own(LC__SLOT(callback.ops, free), callback.self, "callback", callback.ops->name));
     lc__callback *cb = calloc(1, sizeof *cb);
     if (!cb) {
         status = lc_fail(LC_ERR_MEMORY, "out of memory: a callback");

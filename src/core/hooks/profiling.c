@@ -2,6 +2,7 @@
 /* Profilers in a run: the spans each receives, and where reports are written. */
 #include "core/hooks/profiling.h"
 
+#include "base/owned.h"
 #include "base/args.h"
 #include "base/c_locale.h"
 #include "base/grow.h"
@@ -32,6 +33,7 @@ static lc_status add(lc__profiling *p, lc_profiler one)
                          "LC_PROFILER_OPS_INIT(\"name\")"));
     if (!one.ops->name || !one.ops->span || !one.ops->report)
         return lc_fail(LC_ERR_ARGUMENT, "a profiler needs ops with a name, span and report");
+    LC_TRY(lc__own(LC__SLOT(one.ops, free), one.self, "profiler", one.ops->name));
     if (p->n == MAX_PROFILERS) {
         if (LC__SLOT(one.ops, free)) one.ops->free(one.self);
         return lc_fail(LC_ERR_CONFIG, "profiler: at most %d", MAX_PROFILERS);

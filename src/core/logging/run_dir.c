@@ -3,6 +3,7 @@
  *
  * N is the first number for which this run's mkdir succeeds, so runs that start at the same time never share a folder.
  * A failing logger is reported once, and training continues. */
+#include "base/owned.h"
 #include "base/status.h"
 #include "base/args.h"
 #include "core/logging/logging.h"
@@ -75,6 +76,7 @@ lc_status lc__loggers_take(const lc_logger *given, int n, lc_logger *list, int *
         for (int k = 0; s >= 0 && k < *n_list && given[i].self && LC__SLOT(o, free); k++)
             if (list[k].self == given[i].self && list[k].ops == o) /* it would be freed twice */
                 s = lc_fail(LC_ERR_ARGUMENT, "the logger %s is in the list twice; make another", o->name);
+        if (s >= 0) s = lc__own(LC__SLOT(o, free), given[i].self, "logger", o->name);
         if (s >= 0)
             list[(*n_list)++] = given[i];
         else

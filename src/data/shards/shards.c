@@ -162,7 +162,7 @@ static lc_status order_order(void *self, int64_t epoch, int64_t n, int64_t *indi
 }
 
 static const lc_sampler_ops order_ops = {
-    LC_SAMPLER_OPS_INIT, .name = "shards", .length = order_length, .order = order_order, .free = free,
+    LC_SAMPLER_OPS_INIT, .name = "shards", .length = order_length, .order = order_order, .free = lc__owned_free,
 };
 
 lc_status lc_image_shards_sampler(const lc_dataset *d, int64_t buffer, uint64_t seed, lc_sampler *out)
@@ -174,7 +174,7 @@ lc_status lc_image_shards_sampler(const lc_dataset *d, int64_t buffer, uint64_t 
     if (!list) return LC_ERR_ARGUMENT;
     if (!list->archives.n) return lc_fail(LC_ERR_ARGUMENT, "dataset '%s' has no shards", d->ops.name);
     if (buffer < 1) return lc_fail(LC_ERR_ARGUMENT, "a buffer of %lld samples; it has at least 1", (long long)buffer);
-    order *o = calloc(1, sizeof *o + (size_t)(list->archives.n + 1) * sizeof *o->begins);
+    order *o = lc__owned_new(sizeof *o + (size_t)(list->archives.n + 1) * sizeof *o->begins, NULL);
     if (!o) return lc_fail(LC_ERR_MEMORY, "out of memory: the order of shards");
     o->seed = seed;
     o->n = list->files.n;

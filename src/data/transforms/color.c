@@ -51,8 +51,8 @@ static lc_status jitter_apply(void *self, const lc_field *in, const void *src, c
 }
 
 static const lc_transform_ops jitter_ops = {
-    LC_TRANSFORM_OPS_INIT, .name = "color_jitter",       .describe = jitter_describe,
-    .apply = jitter_apply, .free = lc__transform_delete, .self_size = sizeof(lc_transform_color_jitter_args),
+    LC_TRANSFORM_OPS_INIT, .name = "color_jitter", .describe = jitter_describe,
+    .apply = jitter_apply, .free = lc__owned_free, .self_size = sizeof(lc_transform_color_jitter_args),
 };
 
 lc_status lc_transform_color_jitter_with(lc_transform *out, const lc_transform_color_jitter_args *args)
@@ -100,8 +100,8 @@ static lc_status gray_apply(void *self, const lc_field *in, const void *src, con
 }
 
 static const lc_transform_ops gray_ops = {
-    LC_TRANSFORM_OPS_INIT, .name = "grayscale",          .describe = gray_describe,
-    .apply = gray_apply,   .free = lc__transform_delete, .self_size = sizeof(gray),
+    LC_TRANSFORM_OPS_INIT, .name = "grayscale",    .describe = gray_describe,
+    .apply = gray_apply,   .free = lc__owned_free, .self_size = sizeof(gray),
 };
 
 lc_status lc_transform_grayscale(int channels, lc_transform *out)
@@ -159,8 +159,8 @@ static lc_status blur_apply(void *self, const lc_field *in, const void *src, con
 }
 
 static const lc_transform_ops blur_ops = {
-    LC_TRANSFORM_OPS_INIT,        .name = "gaussian_blur",      .describe = blur_describe, .apply = blur_apply,
-    .scratch_size = blur_scratch, .free = lc__transform_delete, .self_size = sizeof(blur),
+    LC_TRANSFORM_OPS_INIT,        .name = "gaussian_blur", .describe = blur_describe, .apply = blur_apply,
+    .scratch_size = blur_scratch, .free = lc__owned_free,  .self_size = sizeof(blur),
 };
 
 lc_status lc_transform_gaussian_blur_with(int64_t height, int64_t width, lc_transform *out,

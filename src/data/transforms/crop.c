@@ -53,8 +53,8 @@ static lc_status center_apply(void *self, const lc_field *in, const void *src, c
 }
 
 static const lc_transform_ops center_ops = {
-    LC_TRANSFORM_OPS_INIT,        .name = "center_crop", .describe = center_describe, .apply = center_apply,
-    .free = lc__transform_delete, .reads = center_reads, .self_size = sizeof(size),   .cuts = true,
+    LC_TRANSFORM_OPS_INIT,  .name = "center_crop", .describe = center_describe, .apply = center_apply,
+    .free = lc__owned_free, .reads = center_reads, .self_size = sizeof(size),   .cuts = true,
 };
 
 lc_status lc_transform_center_crop(int64_t height, int64_t width, lc_transform *out)
@@ -147,14 +147,8 @@ static lc_status random_crop_apply(void *self, const lc_field *in, const void *s
 }
 
 static const lc_transform_ops random_crop_ops = {
-    LC_TRANSFORM_OPS_INIT,
-    .name = "random_crop",
-    .describe = random_crop_describe,
-    .apply = random_crop_apply,
-    .free = lc__transform_delete,
-    .reads = random_crop_reads,
-    .self_size = sizeof(random_crop),
-    .cuts = true,
+    LC_TRANSFORM_OPS_INIT,  .name = "random_crop",      .describe = random_crop_describe, .apply = random_crop_apply,
+    .free = lc__owned_free, .reads = random_crop_reads, .self_size = sizeof(random_crop), .cuts = true,
 };
 
 lc_status lc_transform_random_crop_with(int64_t height, int64_t width, lc_transform *out,

@@ -68,8 +68,8 @@ static lc_status erasing_apply(void *self, const lc_field *in, const void *src, 
 }
 
 static const lc_transform_ops erasing_ops = {
-    LC_TRANSFORM_OPS_INIT,  .name = "random_erasing",     .describe = erasing_describe,
-    .apply = erasing_apply, .free = lc__transform_delete, .self_size = sizeof(lc_transform_random_erasing_args),
+    LC_TRANSFORM_OPS_INIT,  .name = "random_erasing", .describe = erasing_describe,
+    .apply = erasing_apply, .free = lc__owned_free,   .self_size = sizeof(lc_transform_random_erasing_args),
 };
 
 lc_status lc_transform_random_erasing_with(lc_transform *out, const lc_transform_random_erasing_args *args)

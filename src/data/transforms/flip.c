@@ -103,13 +103,13 @@ static lc_status vertical_apply(void *self, const lc_field *in, const void *src,
 }
 
 static const lc_transform_ops horizontal_ops = {
-    LC_TRANSFORM_OPS_INIT,        .name = "horizontal_flip",   .describe = flip_describe, .apply = horizontal_apply,
-    .free = lc__transform_delete, .self_size = sizeof(double), .by_rows = true,
+    LC_TRANSFORM_OPS_INIT,  .name = "horizontal_flip",   .describe = flip_describe, .apply = horizontal_apply,
+    .free = lc__owned_free, .self_size = sizeof(double), .by_rows = true,
 };
 
 static const lc_transform_ops vertical_ops = {
-    LC_TRANSFORM_OPS_INIT,   .name = "vertical_flip",      .describe = flip_describe,
-    .apply = vertical_apply, .free = lc__transform_delete, .self_size = sizeof(double),
+    LC_TRANSFORM_OPS_INIT,   .name = "vertical_flip", .describe = flip_describe,
+    .apply = vertical_apply, .free = lc__owned_free,  .self_size = sizeof(double),
 };
 
 static lc_status make(const lc_transform_ops *ops, double p, lc_transform *out)

@@ -158,15 +158,14 @@ static lc_status normalize_apply_streaming(void *self, const lc_field *in, const
 }
 
 static const lc_transform_ops normalize_ops = {
-    LC_TRANSFORM_OPS_INIT,          .name = "normalize",
-    .describe = normalize_describe, .apply = normalize_apply,
-    .free = lc__transform_delete,   .apply_streaming = normalize_apply_streaming,
+    LC_TRANSFORM_OPS_INIT,          .name = "normalize",    .describe = normalize_describe,
+    .apply = normalize_apply,       .free = lc__owned_free, .apply_streaming = normalize_apply_streaming,
     .self_size = sizeof(normalize), .by_rows = true,
 };
 
 static const lc_transform_ops to_tensor_ops = {
-    LC_TRANSFORM_OPS_INIT,    .name = "to_tensor",          .describe = normalize_describe,
-    .apply = normalize_apply, .free = lc__transform_delete, .self_size = sizeof(normalize),
+    LC_TRANSFORM_OPS_INIT,    .name = "to_tensor",    .describe = normalize_describe,
+    .apply = normalize_apply, .free = lc__owned_free, .self_size = sizeof(normalize),
     .by_rows = true,
 };
 

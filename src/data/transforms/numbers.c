@@ -39,8 +39,8 @@ static lc_status to_dtype_apply(void *self, const lc_field *in, const void *src,
 }
 
 static const lc_transform_ops to_dtype_ops = {
-    LC_TRANSFORM_OPS_INIT,   .name = "to_dtype",           .describe = to_dtype_describe,
-    .apply = to_dtype_apply, .free = lc__transform_delete, .self_size = sizeof(to_dtype),
+    LC_TRANSFORM_OPS_INIT,   .name = "to_dtype",     .describe = to_dtype_describe,
+    .apply = to_dtype_apply, .free = lc__owned_free, .self_size = sizeof(to_dtype),
 };
 
 lc_status lc_transform_to_dtype_with(lc_dtype dtype, lc_transform *out, const lc_transform_to_dtype_args *args)
@@ -84,8 +84,8 @@ static lc_status to_layout_apply(void *self, const lc_field *in, const void *src
 }
 
 static const lc_transform_ops to_layout_ops = {
-    LC_TRANSFORM_OPS_INIT,    .name = "to_layout",          .describe = to_layout_describe,
-    .apply = to_layout_apply, .free = lc__transform_delete,
+    LC_TRANSFORM_OPS_INIT,    .name = "to_layout",    .describe = to_layout_describe,
+    .apply = to_layout_apply, .free = lc__owned_free,
 };
 
 lc_status lc_transform_to_layout(lc_layout layout, lc_transform *out)
@@ -132,9 +132,8 @@ static lc_status one_hot_apply(void *self, const lc_field *in, const void *src, 
 }
 
 static const lc_transform_ops one_hot_ops = {
-    LC_TRANSFORM_OPS_INIT,        .name = "one_hot",
-    .describe = one_hot_describe, .apply = one_hot_apply,
-    .free = lc__transform_delete, .self_size = sizeof(int64_t),
+    LC_TRANSFORM_OPS_INIT,  .name = "one_hot",      .describe = one_hot_describe,
+    .apply = one_hot_apply, .free = lc__owned_free, .self_size = sizeof(int64_t),
 };
 
 lc_status lc_transform_one_hot(int64_t classes, lc_transform *out)

@@ -111,8 +111,8 @@ static lc_status pad_apply(void *self, const lc_field *in, const void *src, cons
 }
 
 static const lc_transform_ops pad_ops = {
-    LC_TRANSFORM_OPS_INIT,    .name = "pad", .describe = pad_describe, .apply = pad_apply, .free = lc__transform_delete,
-    .self_size = sizeof(pad),
+    LC_TRANSFORM_OPS_INIT, .name = "pad",          .describe = pad_describe,
+    .apply = pad_apply,    .free = lc__owned_free, .self_size = sizeof(pad),
 };
 
 lc_status lc_transform_pad_with(int64_t left, int64_t top, int64_t right, int64_t bottom, lc_transform *out,

@@ -171,18 +171,18 @@ POLICY(rand)
 POLICY(trivial)
 
 static const lc_transform_ops auto_ops = {
-    LC_TRANSFORM_OPS_INIT,          .name = "auto_augment",       .describe = policy_describe, .apply = auto_apply,
-    .scratch_size = policy_scratch, .free = lc__transform_delete, .self_size = sizeof(args),
+    LC_TRANSFORM_OPS_INIT,          .name = "auto_augment", .describe = policy_describe, .apply = auto_apply,
+    .scratch_size = policy_scratch, .free = lc__owned_free, .self_size = sizeof(args),
 };
 
 static const lc_transform_ops rand_ops = {
-    LC_TRANSFORM_OPS_INIT,          .name = "rand_augment",       .describe = policy_describe, .apply = rand_apply,
-    .scratch_size = policy_scratch, .free = lc__transform_delete, .self_size = sizeof(args),
+    LC_TRANSFORM_OPS_INIT,          .name = "rand_augment", .describe = policy_describe, .apply = rand_apply,
+    .scratch_size = policy_scratch, .free = lc__owned_free, .self_size = sizeof(args),
 };
 
 static const lc_transform_ops trivial_ops = {
     LC_TRANSFORM_OPS_INIT,          .name = "trivial_augment_wide", .describe = policy_describe, .apply = trivial_apply,
-    .scratch_size = policy_scratch, .free = lc__transform_delete,   .self_size = sizeof(args),
+    .scratch_size = policy_scratch, .free = lc__owned_free,         .self_size = sizeof(args),
 };
 
 /* The policies share a struct of arguments: the name of one that is given to a policy without it, or NULL. */

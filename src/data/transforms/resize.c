@@ -115,7 +115,7 @@ static const lc_transform_ops resize_ops = {
     .describe = resize_describe,
     .apply = resize_apply,
     .scratch_size = resize_scratch,
-    .free = lc__transform_delete,
+    .free = lc__owned_free,
     .least_scale = resize_least_scale,
     .self_size = sizeof(lc_transform_resize_args),
 };

@@ -10,7 +10,7 @@
 
 lc_status lc__transform_make(const lc_transform_ops *ops, const void *self, size_t size, lc_transform *out)
 {
-    void *copy = lc__transform_alloc(size);
+    void *copy = lc__owned_new(size, NULL);
     *out = (lc_transform){0};
     if (!copy) return lc_fail(LC_ERR_MEMORY, "out of memory for transform '%s'", ops->name);
     memcpy(copy, self, size);

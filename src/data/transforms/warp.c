@@ -77,8 +77,8 @@ static lc_status rotation_apply(void *self, const lc_field *in, const void *src,
 }
 
 static const lc_transform_ops rotation_ops = {
-    LC_TRANSFORM_OPS_INIT,   .name = "random_rotation",    .describe = rotation_describe,
-    .apply = rotation_apply, .free = lc__transform_delete, .self_size = sizeof(rotation),
+    LC_TRANSFORM_OPS_INIT,   .name = "random_rotation", .describe = rotation_describe,
+    .apply = rotation_apply, .free = lc__owned_free,    .self_size = sizeof(rotation),
 };
 
 lc_status lc_transform_random_rotation_with(lc_range degrees, lc_transform *out,
@@ -127,8 +127,8 @@ static lc_status affine_apply(void *self, const lc_field *in, const void *src, c
 }
 
 static const lc_transform_ops affine_ops = {
-    LC_TRANSFORM_OPS_INIT, .name = "random_affine",      .describe = affine_describe,
-    .apply = affine_apply, .free = lc__transform_delete, .self_size = sizeof(affine),
+    LC_TRANSFORM_OPS_INIT, .name = "random_affine", .describe = affine_describe,
+    .apply = affine_apply, .free = lc__owned_free,  .self_size = sizeof(affine),
 };
 
 lc_status lc_transform_random_affine_with(lc_range degrees, lc_transform *out,
@@ -192,7 +192,7 @@ static lc_status perspective_apply(void *self, const lc_field *in, const void *s
 
 static const lc_transform_ops perspective_ops = {
     LC_TRANSFORM_OPS_INIT,      .name = "random_perspective", .describe = perspective_describe,
-    .apply = perspective_apply, .free = lc__transform_delete, .self_size = sizeof(lc_transform_random_perspective_args),
+    .apply = perspective_apply, .free = lc__owned_free,       .self_size = sizeof(lc_transform_random_perspective_args),
 };
 
 lc_status lc_transform_random_perspective_with(lc_transform *out, const lc_transform_random_perspective_args *args)

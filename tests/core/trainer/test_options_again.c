@@ -78,6 +78,47 @@ TEST(what_a_trainer_has_taken_over)
     refused(&o, "the precision_plugin of these options belongs to");
 }
 
+/* Given to a second trainer by other options, or to a fabric, it would be freed twice. */
+TEST(a_callback_a_logger_a_profiler_and_a_precision_belong_to_one_trainer)
+{
+    lc_callback callback;
+    lc_logger logger;
+    lc_profiler profiler;
+    lc_precision precision;
+    lc_trainer *first = NULL, *second = NULL;
+    CHECK_OK(lc_early_stopping(&callback, .monitor = "loss"));
+    CHECK_OK(lc_csv_logger_new(&logger));
+    CHECK_OK(lc_profiler_new("simple", &profiler));
+    CHECK_OK(lc_mixed_precision(&precision));
+    lc_trainer_options o = quiet_options(NULL);
+    o.callbacks = &callback, o.n_callbacks = 1;
+    o.loggers = &logger, o.n_loggers = 1;
+    o.profilers = &profiler, o.n_profilers = 1;
+    o.precision_plugin = &precision;
+    CHECK_OK(lc_trainer_new(&o, &first));
+    for (int i = 0; i < 4; i++) {
+        static const char *const why[] = {"callback 'EarlyStopping'", "logger 'csv'", "profiler 'simple'",
+                                          "precision '16-mixed'"};
+        o = quiet_options(NULL);
+        if (i == 0) o.callbacks = &callback, o.n_callbacks = 1;
+        if (i == 1) o.loggers = &logger, o.n_loggers = 1;
+        if (i == 2) o.profilers = &profiler, o.n_profilers = 1;
+        if (i == 3) o.precision_plugin = &precision;
+        CHECK_STATUS(lc_trainer_new(&o, &second), LC_ERR_ARGUMENT);
+        CHECK_CONTAINS(lc_error_message(), why[i]);
+        CHECK_CONTAINS(lc_error_message(), "was taken over before, and belongs to what has it; make another");
+    }
+    lc_fabric *fabric = NULL;
+    CHECK_STATUS(lc_fabric_new(&fabric, .loggers = &logger, .n_loggers = 1), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "logger 'csv' was taken over before");
+    CHECK_STATUS(lc_fabric_new(&fabric, .precision_plugin = &precision), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "precision '16-mixed' was taken over before");
+    CHECK_STATUS(lc_trainer_add_callback(first, callback), LC_ERR_ARGUMENT);
+    lc_early_stopping_info info;
+    CHECK_OK(lc_early_stopping_get(&callback, &info)); /* still there */
+    lc_trainer_free(first);
+}
+
 /* Nobody frees it, so any trainer may have it. */
 TEST(a_logger_of_the_program_that_nothing_frees)
 {
