@@ -32,6 +32,15 @@ static lc_status result_of(const lc_transform_ops *ops, lc_status status, unsign
     return status < 0 ? lc_fail_context(status, "transform '%s'", ops->name) : LC_OK;
 }
 
+lc_status lc__transform_describe(const lc_transform *t, const lc_field *in, lc_field *out)
+{
+    unsigned before = lc__error_count();
+    lc_status status = t->ops->describe(t->self, in, out);
+    if (status == LC_OK || (status < 0 && lc__error_count() != before)) return status;
+    status = lc__answered(status, before, "describe", "a transform");
+    return lc_fail_context(status, "transform '%s'", t->ops->name);
+}
+
 /* A batch of samples that are as large does not stay in a second-level cache. */
 enum { STREAMED = 1 << 17 };
 
@@ -72,7 +81,7 @@ static lc_status compose_describe(void *self, const lc_field *in, lc_field *out)
     lc_field at = *in;
     for (int i = 0; i < c->n; i++) {
         lc_field next = {0};
-        LC_TRY(c->parts[i].ops->describe(c->parts[i].self, &at, &next));
+        LC_TRY(lc__transform_describe(&c->parts[i], &at, &next));
         LC_TRY(check_between(&next, c->parts[i].ops->name));
         at = next;
     }
@@ -90,7 +99,7 @@ static void compose_sizes(const compose *c, int begin, const lc_field *in, size_
         size_t own = lc__transform_scratch(&c->parts[i], &at);
         if (own > *scratch) *scratch = own;
         lc_field next = {0};
-        if (c->parts[i].ops->describe(c->parts[i].self, &at, &next) < 0) return; /* describe has reported it */
+        if (lc__transform_describe(&c->parts[i], &at, &next) < 0) return; /* describe has reported it */
         at = next;
         size_t bytes = lc__align64(lc_field_bytes(&at));
         if (bytes > *value && i + 1 < c->n) *value = bytes;
@@ -118,7 +127,7 @@ static lc_status run_parts(const compose *c, int begin, const lc_field *in, cons
     lc_field at = *in;
     for (int i = begin; i < c->n; i++) {
         lc_field next = {0};
-        LC_TRY(c->parts[i].ops->describe(c->parts[i].self, &at, &next));
+        LC_TRY(lc__transform_describe(&c->parts[i], &at, &next));
         const lc_transform_ops *ops = c->parts[i].ops;
         const bool last = i + 1 == c->n, past = last && streams && LC__SLOT(ops, apply_streaming);
         void *to = last ? dst : turn[i & 1];
@@ -379,7 +388,7 @@ lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc
     }
     const lc_field *in = &parent->spec.fields[field];
     d->spec = parent->spec;
-    LC_TRY_GOTO(status, done, t.ops->describe(t.self, in, &d->spec.fields[field]));
+    LC_TRY_GOTO(status, done, lc__transform_describe(&t, in, &d->spec.fields[field]));
     LC_TRY_GOTO(status, done, lc__transform_own(&t));
     d->parent = lc_dataset_ref(parent);
     d->field = field;

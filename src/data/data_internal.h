@@ -55,9 +55,8 @@ bool lc__field_same(const lc_field *a, const lc_field *b);
 
 /* An error unless the transform has what every one must have. */
 lc_status lc__transform_check(const lc_transform *t) LC_MUST_USE;
-/* Memory of a transform of lightc, and its `free`. */
-void *lc__transform_alloc(size_t size);
-void lc__transform_delete(void *self);
+/* What it makes of `in`. An error without a message, and a request, are errors that name the transform. */
+lc_status lc__transform_describe(const lc_transform *t, const lc_field *in, lc_field *out) LC_MUST_USE;
 /* The owner of a transform takes it (an error if another has it, or had it), and frees it, or leaves it to the caller.
  * Until then lc_transform_release does not free it. */
 lc_status lc__transform_own(const lc_transform *t) LC_MUST_USE;

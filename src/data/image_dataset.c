@@ -213,7 +213,7 @@ static lc_status find_field(images *d)
         return LC_OK;
     }
     const lc_field own = lc__image_field(d->from.height, d->from.width);
-    LC_TRY(d->from.transform.ops->describe(d->from.transform.self, &own, &d->from.x));
+    LC_TRY(lc__transform_describe(&d->from.transform, &own, &d->from.x));
     for (int i = 0; i < d->from.x.ndim; i++)
         if (d->from.x.shape[i] < 1)
             return lc_fail(LC_ERR_SHAPE,

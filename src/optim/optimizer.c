@@ -126,6 +126,7 @@ int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const
     LC__IS(opt, OPTIMIZER, LC_ERR_ARGUMENT);
     if (n > 0) LC__NEEDS(parameters, LC_ERR_ARGUMENT);
     const optimizer_memory *memory = (const optimizer_memory *)opt;
+    unsigned before = lc__error_count();
     if (opt->n_groups == LC_MAX_PARAM_GROUPS) {
         return lc_fail(LC_ERR_ARGUMENT, "%s: at most %d parameter groups", opt->ops->name, LC_MAX_PARAM_GROUPS);
     }
@@ -134,7 +135,7 @@ int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const
         if (!parameters[i] || !lc_tensor_is_persistent(parameters[i])) {
             return lc_fail(LC_ERR_ARGUMENT, "%s: entry %d of the group is not a parameter", opt->ops->name, i);
         }
-        if (opt->ops->accept) LC_TRY(opt->ops->accept(opt, parameters[i]));
+        if (opt->ops->accept) LC_TRY(lc__said(opt->ops->accept(opt, parameters[i]), before));
         for (int k = 0; k <= opt->n_groups; k++) {
             lc_tensor *const *others = k < opt->n_groups ? opt->groups[k].parameters : parameters;
             int n_others = k < opt->n_groups ? opt->groups[k].n_parameters : i;
@@ -167,7 +168,8 @@ lc_status lc_optimizer_step_closure(lc_optimizer *opt, lc_evaluate_fn *evaluate,
     LC__IS(opt, OPTIMIZER, LC_ERR_ARGUMENT);
     LC__NEEDS(evaluate, LC_ERR_ARGUMENT);
     double loss;
-    if (lc__evaluates(opt)) return opt->ops->step_closure(opt, evaluate, ctx);
+    unsigned before = lc__error_count();
+    if (lc__evaluates(opt)) return lc__said(opt->ops->step_closure(opt, evaluate, ctx), before);
     lc_status status = evaluate(ctx, &loss);
     if (status != LC_OK) return status == LC_SKIP ? LC_OK : status;
     lc_optimizer_step_at(opt, LC__NO_SITE);
@@ -355,7 +357,8 @@ lc_status lc__optimizer_check(lc_optimizer *opt, int group)
     if (!opt->ops->check) return LC_OK;
     memcpy(kept, given, sizeof kept);
     for (int i = LC_H_LR + 1; opt->ops->hyper_names[i]; i++) given[i] = opt->groups[group].hyper[i];
-    lc_status status = opt->ops->check(opt);
+    unsigned before = lc__error_count();
+    lc_status status = lc__said(opt->ops->check(opt), before);
     memcpy(given, kept, sizeof kept);
     return status;
 }

@@ -134,6 +134,54 @@ static lc_status run_loader(void)
     return status;
 }
 
+/* ---- a transform ---- */
+
+static lc_status describe_field(void *self, const lc_field *in, lc_field *out)
+{
+    (void)self;
+    *out = *in;
+    return answer("describe_field");
+}
+static lc_status apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst, uint64_t key,
+                       void *scratch)
+{
+    (void)self, (void)out, (void)key, (void)scratch;
+    memcpy(dst, src, lc_field_bytes(in));
+    return answer("apply");
+}
+static const lc_transform_ops as_is = {LC_TRANSFORM_OPS_INIT, .name = "as is", .describe = describe_field,
+                                       .apply = apply};
+
+static lc_status run_transform(bool composed)
+{
+    static const int64_t numbers[2] = {1, 2};
+    const lc_array array = {.field = {.name = "x", .dtype = LC_I64}, .data = numbers};
+    lc_transform t = {&as_is, NULL};
+    lc_dataset *d, *transformed;
+    lc_dataloader *l;
+    lc_batch *b;
+    CHECK_OK(lc_array_dataset_new(2, 1, &array, &d));
+    const lc_transform part = t;
+    if (composed) CHECK_OK(lc_transform_compose(1, &part, &t));
+    lc_status status = lc_dataset_transform(d, 0, t, &transformed);
+    lc_dataset_unref(d);
+    if (status < 0) return status;
+    CHECK_OK(lc_dataloader_new(&l, .dataset = transformed, .batch_size = 2));
+    lc_dataset_unref(transformed);
+    status = lc_dataloader_begin(l, 0, 0);
+    if (status == LC_OK) status = lc_dataloader_next(l, &b);
+    lc_dataloader_free(l);
+    return status;
+}
+static lc_status run_alone(void)
+{
+    return run_transform(false);
+}
+static lc_status run_composed(void)
+{
+    return run_transform(true);
+}
+
 /* ---- a list ---- */
 
 static lc_status the_function(void *ctx, int64_t index, const char **file, int64_t *target)
@@ -170,6 +218,9 @@ TEST(an_error_names_the_function)
         {"save", run_loader, "", "save"},
         {"load", run_loader, "", "load"},
         {"share", run_loader, "loader 'mine': ", "share"},
+        {"describe_field", run_alone, "transform 'as is': ", "describe"},
+        {"describe_field", run_composed, "transform 'as is': ", "describe"},
+        {"apply", run_alone, "transform 'as is': ", "apply"},
         {"the function", run_list, "sample 0 of a list of pictures: ", "the function"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

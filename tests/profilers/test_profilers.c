@@ -437,6 +437,44 @@ TEST(errors)
     CHECK_CONTAINS(lc_error_message(), "profiler");
 }
 
+static lc_status wordless_report(void *self, const char *stage, double seconds, FILE *out)
+{
+    (void)self, (void)stage, (void)seconds, (void)out;
+    return LC_ERR_IO;
+}
+
+static char warned[400];
+
+static void keep_warning(void *context, lc_trainer *t, lc_level level, const char *text)
+{
+    (void)context, (void)t;
+    if (level == LC_WARNING) snprintf(warned, sizeof warned, "%s", text);
+}
+
+TEST(a_report_that_fails_without_a_message)
+{
+    const lc_profiler_ops ops = {LC_PROFILER_OPS_INIT("mine"), .span = seen_span, .report = wordless_report};
+    const lc_profiler mine = {&ops, NULL};
+    lc_trainer *t;
+    lc_module *m;
+    lc_callback cb;
+    char dir[256];
+    CHECK(world_dir(dir, sizeof dir));
+    lc_trainer_options o = wave_options(dir);
+    CHECK_OK(lc_lambda_callback(&cb, .on_message = keep_warning));
+    o.callbacks = &cb, o.n_callbacks = 1;
+    o.profilers = &mine, o.n_profilers = 1;
+    o.max_steps = 1;
+    CHECK_OK(lc_module_new(&wave_class, NULL, 1, &m));
+    CHECK_OK(lc_trainer_new(&o, &t));
+    (void)lc_fail(LC_ERR_IO, "another matter");
+    CHECK_OK(lc_trainer_fit(t, m));
+    CHECK_CONTAINS(warned, "report returned an error (input or output failed) without a message");
+    lc_trainer_free(t);
+    lc_module_free(m);
+    world_remove(dir);
+}
+
 /* ---- operations counted ---- */
 static double counted;
 static void count_flop(void *ctx, const lc_span *s)

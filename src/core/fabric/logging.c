@@ -14,8 +14,10 @@ static lc_status start_loggers(lc_fabric *f)
     lc__first_error_note(&e, lc__take_version(f->root_dir, run.name, &run.version, &f->run_dir));
     run.run_dir = f->run_dir;
     run.run_id = id;
-    for (int i = 0; f->run_dir && i < f->n_loggers; i++)
-        lc__first_error_note(&e, f->loggers[i].ops->start(f->loggers[i].self, &run));
+    for (int i = 0; f->run_dir && i < f->n_loggers; i++) {
+        unsigned before = lc__error_count();
+        lc__first_error_note(&e, lc__said(f->loggers[i].ops->start(f->loggers[i].self, &run), before));
+    }
     free(id);
     return lc__first_error_status(&e);
 }
@@ -34,8 +36,10 @@ lc_status lc_fabric_log_dict(lc_fabric *f, const lc_metric_value *values, int n,
     for (int i = 0; i < n; i++) row.n = lc__row_insert(sorted, row.n, values[i].name, values[i].value);
     row.values = sorted;
     if (!f->run_dir) lc__first_error_note(&e, start_loggers(f));
-    for (int i = 0; f->run_dir && i < f->n_loggers; i++)
-        lc__first_error_note(&e, f->loggers[i].ops->log_row(f->loggers[i].self, &row));
+    for (int i = 0; f->run_dir && i < f->n_loggers; i++) {
+        unsigned before = lc__error_count();
+        lc__first_error_note(&e, lc__said(f->loggers[i].ops->log_row(f->loggers[i].self, &row), before));
+    }
     free(sorted);
     return lc__first_error_status(&e);
 }

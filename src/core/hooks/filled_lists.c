@@ -9,11 +9,11 @@
 #include <lightc/trainer.h>
 
 /* A constructor that fails returns NULL and leaves its message. */
-static lc_status absent(const char *what)
+static lc_status absent(const char *what, const lc_optimizers *out)
 {
-    const char *why = lc_error_message();
-    lc_status last = lc__last_error();
-    return lc_fail(last < 0 ? last : LC_ERR_CONFIG, "there is no %s%s%s", what, *why ? ": " : "", why);
+    lc_status why = lc__error_since(out->errors);
+    if (why < 0) return lc_fail(why, "there is no %s: %s", what, lc_error_message());
+    return lc_fail(LC_ERR_ARGUMENT, "the %s to add is NULL", what);
 }
 
 static lc_status added_before(const char *what)
@@ -25,7 +25,7 @@ lc_status lc_optimizers_add_step(lc_optimizers *out, lc_optimizer *optimizer, lc
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
-    if (!optimizer) return absent("optimizer");
+    if (!optimizer) return absent("optimizer", out);
     for (int i = 0; i < out->n; i++)
         if (out->optimizers[i].optimizer == optimizer) return added_before("optimizer");
     if (out->n == LC_MAX_OPTIMIZERS) {
@@ -57,7 +57,7 @@ static lc_status check_scheduler(const lc_optimizers *out, const lc_scheduler_co
 lc_status lc_optimizers_add_scheduler(lc_optimizers *out, lc_scheduler_config config)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    if (!config.scheduler) return absent("scheduler");
+    if (!config.scheduler) return absent("scheduler", out);
     LC__IS(config.scheduler, SCHEDULER, LC_ERR_ARGUMENT);
     for (int i = 0; i < out->n_schedulers; i++)
         if (out->schedulers[i].scheduler == config.scheduler) return added_before("scheduler");

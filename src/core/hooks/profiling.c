@@ -167,7 +167,8 @@ static lc_status write_report(lc_trainer *t, const lc_profiler *p, const char *s
     LC_TRY_GOTO(status, done, lc__make_dirs_of(&lc__io_system, path));
     LC_TRY_GOTO(status, done, lc__open_stream(path, O_TRUNC, &f));
     locale_t before = lc__c_locale_begin();
-    status = p->ops->report(p->self, stage, seconds, f);
+    unsigned errors = lc__error_count();
+    status = lc__answered(p->ops->report(p->self, stage, seconds, f), errors, "report", "a profiler");
     lc__c_locale_end(before);
     if (status < 0) goto done;
     bool failed = ferror(f) != 0;

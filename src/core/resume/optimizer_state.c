@@ -132,7 +132,8 @@ static lc_status walk_own_tensor(void *ctx, const char *name, lc_tensor *tensor)
 static lc_status walk_own(lc_optimizer *opt, int i, bool load, lc__state_fn *fn, void *ctx)
 {
     own_walk w = {i, fn, ctx};
-    return lc__has_own(opt) ? opt->ops->visit_own(opt, load, walk_own_tensor, &w) : LC_OK;
+    unsigned before = lc__error_count();
+    return lc__has_own(opt) ? lc__said(opt->ops->visit_own(opt, load, walk_own_tensor, &w), before) : LC_OK;
 }
 
 lc_status lc__list_add(lc__tensor_list *l, const char *name, lc_tensor *tensor)

@@ -146,7 +146,8 @@ static lc_status load_callback(lc_trainer *t, lc__callback *cb, const lc_state *
     if (!cb->ops.load_state || !lc_state_find(callbacks, lc__state_key(cb))) return LC_OK;
     if (when != LC__AT_ONCE && early != (when == LC__AHEAD_OF_SLICES)) return LC_OK;
     LC_TRY(lc_state_get_object(callbacks, lc__state_key(cb), &one));
-    lc_status s = cb->ops.load_state(cb->self, t, one);
+    unsigned before = lc__error_count();
+    lc_status s = lc__said(cb->ops.load_state(cb->self, t, one), before);
     if (s < 0) return lc_fail_context(s, "load_state of %s", cb->ops.name);
     return lc__walk_callback(t, cb, load_callback_tensor, t);
 }

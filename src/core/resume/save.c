@@ -66,7 +66,8 @@ lc_status lc__walk_callback(lc_trainer *t, const lc__callback *cb, lc__state_fn 
 {
     callback_walk w = {lc__state_key(cb), fn, ctx};
     if (!cb->ops.visit_tensors) return LC_OK;
-    lc_status s = cb->ops.visit_tensors(cb->self, t, walk_callback_tensor, &w);
+    unsigned before = lc__error_count();
+    lc_status s = lc__said(cb->ops.visit_tensors(cb->self, t, walk_callback_tensor, &w), before);
     return s < 0 ? lc_fail_context(s, "visit_tensors of %s", cb->ops.name) : LC_OK;
 }
 
@@ -276,7 +277,8 @@ static lc_status save_callback(save_walk *walk, const lc__callback *cb, lc_state
     bool alone = cb->ops.ranks == LC_RANK_ZERO;  /* on other ranks it has seen nothing */
     bool equal = !alone && cb->ops.saved_tensor; /* what stands for the model is the same on all ranks */
     LC_TRY(lc_state_set_object(list, lc__state_key(cb), &o));
-    lc_status s = cb->ops.save_state(cb->self, t, o);
+    unsigned before = lc__error_count();
+    lc_status s = lc__said(cb->ops.save_state(cb->self, t, o), before);
     if (s < 0) lc__first_error_note(&e, lc_fail_context(s, "save_state of %s", cb->ops.name));
     if (goes_on(t, &e) && (!alone || lc__is_rank_zero(t)))
         lc__first_error_note(&e, lc__walk_callback(t, cb, equal ? save_callback_tensor : save_own_tensor, walk));

@@ -271,6 +271,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
 {
     lc_optimizer *list[LC_MAX_OPTIMIZERS];
     lc__optimizers_free(t);
+    t->optimizers.errors = lc__error_count();
     LC_TRY(lc__hook(t, LC_HOOK_CONFIGURE_OPTIMIZERS, &(lc__hook_args){.optimizers = &t->optimizers}));
     lc_status s = lc_module_status(t->m);
     if (s < 0) return lc_fail_context(s, "configure_optimizers of %s", t->mo.name);

@@ -64,6 +64,7 @@ static lc_status transform_infer(lc_infer *call)
 {
     LC_TRY(lc__infer_operands(call, 2));
     const recorded r = recorded_of(call->ints);
+    const lc_transform t = {r.ops, r.self};
     const lc_type *x = call->in[0];
     LC_TRY(lc__check_keys(call, 1));
     if (x->ndim < 1 || x->shape[0] != call->in[1]->shape[0])
@@ -72,7 +73,7 @@ static lc_status transform_infer(lc_infer *call)
         if (!x->shape[d]) return lc_fail(LC_ERR_SHAPE, "samples of x are empty");
     const lc_field in = lc__sample_of(x->dtype, x->ndim, x->shape, LC_ROW_MAJOR);
     lc_field out = {0};
-    LC_TRY(r.ops->describe(r.self, &in, &out));
+    LC_TRY(lc__transform_describe(&t, &in, &out));
     lc_type *y = &call->out[0];
     y->dtype = out.dtype ? out.dtype : LC_F32;
     y->ndim = out.ndim + 1;

@@ -36,6 +36,104 @@ TEST(an_error_without_a_message_names_the_hook)
     world_remove(dir);
 }
 
+static lc_status add_null(lc_module *self, lc_optimizers *out)
+{
+    (void)self;
+    return lc_optimizers_add(out, NULL);
+}
+
+static lc_status add_bad(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_sgd(self, .lr = -1));
+}
+
+static lc_status add_null_scheduler(lc_module *self, lc_optimizers *out)
+{
+    LC_TRY(lc_optimizers_add(out, lc_sgd(self, .lr = 1)));
+    return lc_optimizers_add_scheduler(out, (lc_scheduler_config){0});
+}
+
+/* A constructor that failed has said why; a message from before the hook is about another matter. */
+TEST(an_optimizer_that_is_null)
+{
+    static const struct {
+        lc_status (*configure)(lc_module *self, lc_optimizers *out);
+        const char *says;
+    } cases[] = {{add_null, "the optimizer to add is NULL"},
+                 {add_bad, "there is no optimizer: SGD: lr is -1"},
+                 {add_null_scheduler, "the scheduler to add is NULL"}};
+    for (int i = 0; i < 3; i++) {
+        world w;
+        lc_trainer *t;
+        lc_module_ops ops = world_ops_without_val;
+        char dir[256];
+        CHECK(world_dir(dir, sizeof dir));
+        ops.configure_optimizers = cases[i].configure;
+        world_init(&w, &ops, 4, 0);
+        lc_trainer_options o = world_options(dir);
+        CHECK_OK(lc_trainer_new(&o, &t));
+        (void)lc_fail(LC_ERR_IO, "another matter");
+        CHECK_STATUS(lc_trainer_fit(t, &w.base), LC_ERR_ARGUMENT);
+        CHECK_CONTAINS(lc_error_message(), cases[i].says);
+        CHECK(!strstr(lc_error_message(), "another matter"));
+        lc_trainer_free(t);
+        world_release(&w);
+        world_remove(dir);
+    }
+}
+
+static lc_status wordless_save(void *self, lc_trainer *t, lc_state *state)
+{
+    (void)self, (void)t, (void)state;
+    return LC_ERR_IO;
+}
+
+static lc_status wordless_load(void *self, lc_trainer *t, const lc_state *state)
+{
+    (void)self, (void)t, (void)state;
+    return LC_ERR_IO;
+}
+
+static lc_status save_nothing(void *self, lc_trainer *t, lc_state *state)
+{
+    (void)self, (void)t, (void)state;
+    return LC_OK;
+}
+
+TEST(a_state_without_a_message_names_the_function)
+{
+    for (int loads = 0; loads < 2; loads++) {
+        const lc_callback_ops ops = {LC_CALLBACK_OPS_INIT("mine"), .save_state = loads ? save_nothing : wordless_save,
+                                     .load_state = wordless_load};
+        const lc_callback cb = {&ops, NULL};
+        world w;
+        lc_trainer *t;
+        char dir[256], path[300];
+        CHECK(world_dir(dir, sizeof dir));
+        snprintf(path, sizeof path, "%s/own.ckpt", dir);
+        world_init(&w, &world_ops_without_val, 4, 0);
+        lc_trainer_options o = world_options(dir);
+        o.callbacks = &cb, o.n_callbacks = 1;
+        o.max_epochs = 1;
+        o.enable_checkpointing = LC_OFF;
+        CHECK_OK(lc_trainer_new(&o, &t));
+        CHECK_OK(lc_trainer_fit(t, &w.base));
+        (void)lc_fail(LC_ERR_IO, "another matter");
+        lc_status s = lc_trainer_save_checkpoint(t, path, false);
+        if (loads) {
+            CHECK_OK(s);
+            s = lc_trainer_fit(t, &w.base, .ckpt_path = path);
+        }
+        CHECK_STATUS(s, LC_ERR_IO);
+        CHECK_CONTAINS(lc_error_message(),
+                       loads ? "load_state of mine: it returned an error" : "save_state of mine: it returned an error");
+        CHECK(!strstr(lc_error_message(), "another matter"));
+        lc_trainer_free(t);
+        world_release(&w);
+        world_remove(dir);
+    }
+}
+
 /* An empty message counts as none. */
 static lc_status taciturn(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
