@@ -127,6 +127,11 @@ lc_status lc_transform_resize_with(lc_transform *out, const lc_transform_resize_
     *out = (lc_transform){0};
     if (a.shorter ? a.height || a.width : a.max_size != 0)
         return lc_fail(LC_ERR_ARGUMENT, "resize takes a height and a width, or `shorter`, perhaps with a max_size");
+    if (!a.height != !a.width)
+        return lc_fail(LC_ERR_ARGUMENT, "resize: .%s is missing; give both sides, or .shorter for the shorter one",
+                       a.height ? "width" : "height");
+    if (!a.shorter && !a.height)
+        return lc_fail(LC_ERR_ARGUMENT, "resize: give .height and .width, or .shorter for the shorter side");
     if (a.max_size && a.max_size <= a.shorter)
         return lc_fail(LC_ERR_ARGUMENT, "resize: a max_size of %lld must be larger than `shorter`, which is %lld",
                        (long long)a.max_size, (long long)a.shorter);

@@ -463,6 +463,12 @@ TEST(arguments_that_make_no_sense)
     REFUSED(lc_transform_random_affine(LC_RANGE(0, 0), &t, .translate_x = 1.5));
     REFUSED(lc_transform_random_affine(LC_RANGE(0, 0), &t, .scale = LC_RANGE(0, 1)));
     REFUSED(lc_transform_random_affine(LC_RANGE(0, 0), &t, .shear_x = LC_RANGE(0, 90)));
+    REFUSED(lc_transform_resize(&t, .height = 5));
+    CHECK_CONTAINS(lc_error_message(), "resize: .width is missing; give both sides, or .shorter");
+    REFUSED(lc_transform_resize(&t, .width = 5));
+    CHECK_CONTAINS(lc_error_message(), "resize: .height is missing");
+    REFUSED(lc_transform_resize(&t));
+    CHECK_CONTAINS(lc_error_message(), "resize: give .height and .width, or .shorter");
     REFUSED(lc_transform_random_perspective(&t, .distortion_scale = 2));
     REFUSED(lc_transform_random_perspective(&t, .p = -1));
     REFUSED(lc_transform_color_jitter(&t, .brightness = LC_RANGE(-1, 1)));
