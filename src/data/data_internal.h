@@ -51,7 +51,8 @@ void lc__dataset_made_of(lc_dataset *d, const lc_dataset *part);
 /* Fills a dataset's optional slots; checks required ones. */
 lc_status lc__field_check(const lc_field *f, const char *dataset);
 bool lc__field_differs(const lc_field *f); /* a size is 0: samples differ in it */
-bool lc__field_same(const lc_field *a, const lc_field *b);
+/* In what two fields differ ("shape"); NULL: they are the same. */
+const char *lc__field_difference(const lc_field *a, const lc_field *b);
 
 /* An error unless the transform has what every one must have. */
 lc_status lc__transform_check(const lc_transform *t) LC_MUST_USE;

@@ -80,10 +80,12 @@ lc_status lc__field_check(const lc_field *f, const char *dataset)
     return LC_OK;
 }
 
-bool lc__field_same(const lc_field *a, const lc_field *b)
+const char *lc__field_difference(const lc_field *a, const lc_field *b)
 {
-    return a->dtype == b->dtype && a->layout == b->layout && a->ndim == b->ndim && !strcmp(a->name, b->name) &&
-           !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
+    if (strcmp(a->name, b->name) != 0) return "name";
+    if (a->dtype != b->dtype) return "dtype";
+    if (a->ndim != b->ndim || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) != 0) return "shape";
+    return a->layout == b->layout ? NULL : "layout";
 }
 
 /* Sizes of 0 need a function that gives them for each sample. */

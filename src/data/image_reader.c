@@ -127,8 +127,8 @@ static lc_status check_made(const lc__image_source *from, lc__image_reader *r, c
     const lc_transform *t = &from->transform;
     lc_field made = {0};
     if (own->shape[1] == r->checked_height && own->shape[2] == r->checked_width) return LC_OK;
-    LC_TRY(t->ops->describe(t->self, own, &made));
-    if (!lc__field_same(&made, &from->x))
+    LC_TRY(lc__transform_describe(t, own, &made));
+    if (lc__field_difference(&made, &from->x))
         return lc_fail(LC_ERR_SHAPE, "transform '%s' makes samples of different sizes or types", t->ops->name);
     r->scratch_bytes = lc__transform_scratch(t, own);
     r->checked_height = own->shape[1];

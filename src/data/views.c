@@ -2,6 +2,7 @@
 /* Datasets made of others: subset, split, concat. They translate indices and pass keys on unchanged. */
 #include "data_internal.h"
 #include "base/handle.h"
+#include "tensor/tensor_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -235,6 +236,34 @@ static lc_status concat_sizes(void *self, int64_t index, int field, int64_t *siz
     return lc_dataset_sizes(c->parts[p].dataset, index - c->parts[p].begin, field, sizes);
 }
 
+/* What `f` has of what two fields differ in. */
+static const char *text_of(const lc_field *f, const char *what, char *room, size_t size)
+{
+    lc_type type = {.dtype = f->dtype, .ndim = f->ndim};
+    if (!strcmp(what, "name")) return f->name;
+    if (!strcmp(what, "dtype")) return lc_dtype_name(f->dtype);
+    if (!strcmp(what, "layout")) return f->layout == LC_ROW_MAJOR ? "row-major" : "channels-last";
+    memcpy(type.shape, f->shape, (size_t)f->ndim * sizeof *f->shape);
+    return lc__shape_text(&type, room, size);
+}
+
+/* An error unless the samples of dataset i are as those of dataset 0. */
+static lc_status check_same(const lc_sample_spec *first, const lc_sample_spec *s, int i)
+{
+    if (first->n != s->n)
+        return lc_fail(LC_ERR_SHAPE, "concat: the samples of dataset %d have %d fields, and those of dataset 0 have %d",
+                       i, s->n, first->n);
+    for (int f = 0; f < s->n; f++) {
+        const lc_field *a = &first->fields[f], *b = &s->fields[f];
+        const char *what = lc__field_difference(a, b);
+        char one[256], other[256];
+        if (what)
+            return lc_fail(LC_ERR_SHAPE, "concat: field %d ('%s') has the %s %s in dataset %d, but %s in dataset 0", f,
+                           a->name, what, text_of(b, what, one, sizeof one), i, text_of(a, what, other, sizeof other));
+    }
+    return LC_OK;
+}
+
 static void concat_free(void *self)
 {
     concat *c = self;
@@ -256,16 +285,7 @@ lc_status lc_dataset_concat(lc_dataset *const *parts, int n, lc_dataset **out)
     *out = NULL;
     if (n < 1) return lc_fail(LC_ERR_ARGUMENT, "concat needs at least one dataset");
     for (int i = 0; i < n; i++) LC__IS(parts[i], DATASET, LC_ERR_ARGUMENT);
-    for (int i = 1; i < n; i++) {
-        const lc_sample_spec *a = &parts[0]->spec, *b = &parts[i]->spec;
-        bool same = a->n == b->n;
-        for (int f = 0; same && f < a->n; f++) same = lc__field_same(&a->fields[f], &b->fields[f]);
-        if (!same)
-            return lc_fail(LC_ERR_SHAPE,
-                           "concat: the samples of dataset %d differ from those of dataset 0 in number, "
-                           "name, dtype, shape or layout of their fields",
-                           i);
-    }
+    for (int i = 1; i < n; i++) LC_TRY(check_same(&parts[0]->spec, &parts[i]->spec, i));
     concat *c = malloc(sizeof *c + (size_t)n * sizeof c->parts[0]);
     if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory for a dataset");
     lc_dataset_ops ops = concat_ops;

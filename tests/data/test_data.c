@@ -331,6 +331,7 @@ TEST(subset_split_concat)
     lc_dataset *o, *no;
     CHECK_OK(lc_array_dataset_new(1, 1, &other, &o));
     CHECK_STATUS(lc_dataset_concat((lc_dataset *[]){a, o}, 2, &no), LC_ERR_SHAPE);
+    CHECK_CONTAINS(lc_error_message(), "concat: the samples of dataset 1 have 1 fields, and those of dataset 0 have 2");
     CHECK_STATUS(lc_dataset_concat((lc_dataset *[]){a, NULL}, 2, &no), LC_ERR_ARGUMENT);
     lc_dataset_unref(o);
     lc_dataset *drop[] = {a, b, empty, sub, parts[0], parts[1], parts[2], again[0], again[1], again[2]};
@@ -338,6 +339,33 @@ TEST(subset_split_concat)
     CHECK_EQ(freed, 1 - 1 + 0); /* `all` still references every dataset it was made of */
     lc_dataset_unref(all);
     CHECK_EQ(freed, 3);
+}
+
+TEST(datasets_that_differ_are_not_concatenated)
+{
+    static const uint8_t data[64];
+    const lc_field x = {.name = "x", .dtype = LC_U8, .ndim = 2, .shape = {2, 3}};
+    static const char *const says[] = {
+        "concat: field 0 ('x') has the name z in dataset 1, but x in dataset 0",
+        "concat: field 0 ('x') has the dtype i32 in dataset 1, but u8 in dataset 0",
+        "concat: field 0 ('x') has the shape [2,4] in dataset 1, but [2,3] in dataset 0",
+        "concat: field 0 ('x') has the shape [2] in dataset 1, but [2,3] in dataset 0",
+        "concat: field 0 ('x') has the layout channels-last in dataset 1, but row-major in dataset 0",
+    };
+    for (int i = 0; i < 5; i++) {
+        lc_array a = {.field = x, .data = data}, b = a;
+        lc_dataset *both[2], *no;
+        if (i == 0) b.field.name = "z";
+        if (i == 1) b.field.dtype = LC_I32;
+        if (i == 2) b.field.shape[1] = 4;
+        if (i == 3) b.field.ndim = 1;
+        if (i == 4) b.field.layout = LC_CHANNELS_LAST;
+        CHECK_OK(lc_array_dataset_new(1, 1, &a, &both[0]));
+        CHECK_OK(lc_array_dataset_new(1, 1, &b, &both[1]));
+        CHECK_STATUS(lc_dataset_concat(both, 2, &no), LC_ERR_SHAPE);
+        CHECK_CONTAINS(lc_error_message(), says[i]);
+        lc_dataset_unref(both[0]), lc_dataset_unref(both[1]);
+    }
 }
 
 /* A large subset is gathered in pieces. */
