@@ -52,25 +52,20 @@ static bool read_double(const char *text, double *out)
     return true;
 }
 
-/* DD:HH:MM:SS, HH:MM:SS or MM:SS */
+/* DD:HH:MM:SS, as Lightning takes it: any number of days, and two digits of each of the others. */
 static bool read_clock(const char *text, double *seconds)
 {
-    double parts[4], total = 0;
-    int n = 0;
+    static const double scale[] = {86400, 3600, 60, 1};
     const char *p = text;
-    for (;;) {
+    *seconds = 0;
+    for (int i = 0; i < 4; i++) {
         char *end;
-        if (n == 4 || *p < '0' || *p > '9') return false;
-        parts[n++] = (double)strtoull(p, &end, 10);
-        if (!*end) break;
-        if (*end != ':') return false;
+        if (*p < '0' || *p > '9') return false;
+        *seconds += (double)strtoull(p, &end, 10) * scale[i];
+        if ((i && end - p != 2) || *end != (i < 3 ? ':' : 0)) return false;
         p = end + 1;
     }
-    static const double scale[] = {1, 60, 3600, 86400};
-    if (n < 2) return false;
-    for (int i = 0; i < n; i++) total += parts[n - 1 - i] * scale[i];
-    *seconds = total;
-    return total <= 1e15;
+    return *seconds <= 1e15;
 }
 
 lc_status lc_duration_parse(const char *text, lc_duration *out)
@@ -110,7 +105,10 @@ lc_status lc_duration_parse(const char *text, lc_duration *out)
         *out = (lc_duration){d, LC_UNIT_FRACTION};
         return LC_OK;
     }
-    if (strchr(text, ':') && read_clock(text, &d)) {
+    if (strchr(text, ':')) {
+        if (!read_clock(text, &d))
+            return lc_fail(LC_ERR_CONFIG,
+                           "\"%.60s\" is not a time; with colons it is DD:HH:MM:SS (00:02:30:00 is 2.5h)", text);
         *out = (lc_duration){d, LC_UNIT_SECONDS};
         return LC_OK;
     }

@@ -299,6 +299,26 @@ TEST(an_error_of_a_configuration_names_its_line)
     }
 }
 
+/* As Lightning takes it. */
+TEST(a_time_with_colons_has_days_hours_minutes_and_seconds)
+{
+    static const struct {
+        const char *text;
+        double seconds;
+    } good[] = {{"00:02:30:00", 9000}, {"1:00:00:05", 86405}, {"00:00:90:00", 5400}};
+    static const char *const bad[] = {"1:2",         "01:02",       "01:02:03",  "0:0:0:1", "00:00:00:01:00",
+                                      "00:00:00:1x", "-1:00:00:00", ":00:00:00", "1:00:00:"};
+    lc_duration d;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        CHECK_OK(lc_duration_parse(good[i].text, &d));
+        CHECK(d.unit == LC_UNIT_SECONDS && d.value == good[i].seconds);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_STATUS(lc_duration_parse(bad[i], &d), LC_ERR_CONFIG);
+        CHECK_CONTAINS(lc_error_message(), "is not a time; with colons it is DD:HH:MM:SS");
+    }
+}
+
 /* Options and configurations have a point in every locale. */
 TEST(a_decimal_comma_changes_nothing)
 {
