@@ -36,14 +36,17 @@ lc_status lc__padding_init(lc__padding *p, const lc_dataset *d, const lc_dataloa
                        .sizes = args->collate_sizes,
                        .collate = args->collate,
                        .ctx = args->collate_ctx};
+    const bool target_value = args->target_pad_value == args->target_pad_value; /* not NaN: it was given */
+    if (target_value && (d->spec.n < 2 || !lc__field_differs(&d->spec.fields[1])))
+        return lc_fail(LC_ERR_ARGUMENT, "target_pad_value: dataset '%s' has no second field that differs in size",
+                       lc_dataset_name(d));
     for (int f = 0; f < d->spec.n; f++) {
         const lc_field *field = &d->spec.fields[f];
-        const bool target = f == 1 && args->target_pad_value == args->target_pad_value; /* not NaN: it was given */
         if (!lc__field_differs(field)) continue;
         if (p->n == LC_MAX_BATCH_TENSORS)
             return lc_fail(LC_ERR_ARGUMENT, "a batch has at most %d tensors, and the lengths of '%s' are one more",
                            LC_MAX_BATCH_TENSORS, field->name);
-        LC_TRY(find_value(field, target ? args->target_pad_value : args->pad_value, &p->values[f]));
+        LC_TRY(find_value(field, f == 1 && target_value ? args->target_pad_value : args->pad_value, &p->values[f]));
         p->lengths_of[p->n] = f;
         snprintf(p->names[p->n], sizeof p->names[0], "%s_lengths", field->name);
         for (int k = 0; k < d->spec.n; k++)

@@ -526,11 +526,13 @@ static lc_status check_args(const lc_dataloader_args *o, const lc_sampler *given
                        "pad_side %d, pad_multiple %lld: the side must be an lc_pad_side, and the "
                        "multiple at least 1",
                        (int)o->pad_side, (long long)o->pad_multiple);
-    if ((o->collate || o->collate_sizes) && !o->dataset->differs)
-        return lc_fail(LC_ERR_ARGUMENT,
-                       "collate and collate_sizes are for samples that differ in size, and those of dataset '%s' do "
-                       "not; use get_many of a dataset, or a transform",
-                       o->dataset->ops.name);
+    const bool pads = o->pad_value || o->pad_side || o->pad_multiple != 1 || o->target_pad_value == o->target_pad_value;
+    if ((o->collate || o->collate_sizes || pads) && !o->dataset->differs)
+        return lc_fail(LC_ERR_ARGUMENT, "%s for samples that differ in size, and those of dataset '%s' do not; use %s",
+                       pads ? "pad_value, target_pad_value, pad_side and pad_multiple are"
+                            : "collate and collate_sizes are",
+                       o->dataset->ops.name,
+                       pads ? "lc_transform_pad, or leave them out" : "get_many of a dataset, or a transform");
     if (o->mix && o->dataset->differs)
         return lc_fail(LC_ERR_UNSUPPORTED, "mix: the samples of dataset '%s' differ in size", o->dataset->ops.name);
     return lc__mix_check(&o->dataset->spec, o->mix, o->mix_alpha);

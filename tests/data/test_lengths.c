@@ -622,6 +622,25 @@ TEST(what_is_refused)
     CHECK_STATUS(lc_array_dataset_new(2, 1, &a, &none), LC_ERR_ARGUMENT);
     a.field.shape[0] = 2;
     CHECK_STATUS(lc_array_dataset_new(2, 1, &a, &none), LC_ERR_SHAPE);
+    /* Padding of what needs none would be silent. */
+    lc_array equal[2] = {{.field = {.name = "x", .dtype = LC_I64}, .data = tokens},
+                         {.field = {.name = "y", .dtype = LC_I64}, .data = tokens}};
+    CHECK_OK(lc_array_dataset_new(2, 2, equal, &none));
+    for (int i = 0; i < 4; i++) {
+        lc_status s = i == 0   ? lc_dataloader_new(&l, .dataset = none, .pad_multiple = 8)
+                      : i == 1 ? lc_dataloader_new(&l, .dataset = none, .pad_value = 1)
+                      : i == 2 ? lc_dataloader_new(&l, .dataset = none, .target_pad_value = 0)
+                               : lc_dataloader_new(&l, .dataset = none, .pad_side = LC_PAD_LEFT);
+        CHECK_STATUS(s, LC_ERR_ARGUMENT);
+        CHECK_CONTAINS(lc_error_message(), "pad_multiple are for samples that differ in size, and those of dataset");
+    }
+    lc_dataset_unref(none);
+    equal[0].field.ndim = 1;
+    equal[0].offsets = (const int64_t[]){0, 1, 3};
+    CHECK_OK(lc_array_dataset_new(2, 2, equal, &none));
+    CHECK_STATUS(lc_dataloader_new(&l, .dataset = none, .target_pad_value = -100), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "has no second field that differs in size");
+    lc_dataset_unref(none);
     CHECK_STATUS(lc_dataset_get_many(d, 1, &index, &key, (void *[]){room[0], room[1]}, NULL), LC_ERR_UNSUPPORTED);
     lc_dataset_unref(d);
 }
