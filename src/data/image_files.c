@@ -78,19 +78,26 @@ void lc__image_list_free(lc__image_list *list)
 
 /* ---- targets ---- */
 
-bool lc__target_is_integer(const char *text, int64_t *value)
+bool lc__target_is_integer(const char *text, int64_t *value, bool *fits)
 {
     char *end;
     errno = 0;
     *value = strtoll(text, &end, 10);
-    return end != text && !*end && !errno;
+    *fits = !errno;
+    return end != text && !*end;
 }
 
 lc_status lc__image_list_targets(lc__image_list *list, const lc__names *names)
 {
     bool integers = true;
-    for (int64_t i = 0; i < names->n && integers; i++)
-        integers = lc__target_is_integer(lc__names_at(names, i), &list->targets[i]);
+    const char *large = NULL; /* an integer that does not fit */
+    for (int64_t i = 0; i < names->n && integers; i++) {
+        bool fits;
+        integers = lc__target_is_integer(lc__names_at(names, i), &list->targets[i], &fits);
+        if (!fits) large = lc__names_at(names, i);
+    }
+    if (integers && large)
+        return lc_fail(LC_ERR_FORMAT, "all targets are integers, and %.60s does not fit into 64 bits", large);
     if (integers) return LC_OK;
     const char **order = malloc((size_t)names->n * sizeof *order);
     if (!order) return lc_fail(LC_ERR_MEMORY, "out of memory: names of classes");

@@ -42,7 +42,8 @@ typedef struct lc__image_list {
 
 lc_status lc__image_list_add(lc__image_list *list, const char *file, int64_t target) LC_MUST_USE;
 lc_status lc__image_list_add_place(lc__image_list *list, const char *file, const lc__image_place *place) LC_MUST_USE;
-bool lc__target_is_integer(const char *text, int64_t *value);
+/* *fits: into 64 bits. */
+bool lc__target_is_integer(const char *text, int64_t *value, bool *fits);
 /* Sets targets from one text for each file: integers, or the positions of names among the sorted names. */
 lc_status lc__image_list_targets(lc__image_list *list, const lc__names *texts) LC_MUST_USE;
 /* Sets `root`; "" is the working directory. */

@@ -83,7 +83,8 @@ static lc_status find_columns(csv *c, const char *file, const char *target, colu
 static bool is_integer(const char *target)
 {
     int64_t number;
-    return lc__target_is_integer(target, &number);
+    bool fits;
+    return lc__target_is_integer(target, &number, &fits);
 }
 
 static bool has_extension(const char *file)

@@ -233,6 +233,8 @@ TEST(a_csv_of_names_and_targets)
                   {"a.png,1\nb.png,\n", "line 2 names no target"},
                   {"a.png,cat\nb.png, \nc.png,dog\n", "line 2 names no target"},
                   {"a.png,1\rb.png,2\r", "line 1: a carriage return by itself"},
+                  {"a.png,1\nb.png,99999999999999999999\n",
+                   "all targets are integers, and 99999999999999999999 does not fit into 64 bits"},
                   {"file,label\na.png,1\nb.png,10\n", "the first target is \"label\", and all others are integers"},
                   {"path,class\nfolder.d/a.png,cat\nb.png,dog\n", "the first file is \"path\", and all others end as"}};
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
