@@ -353,6 +353,35 @@ TEST(warps_between_pixels_and_beyond_the_edge)
     for (int i = 0; i < N; i++) CHECK(b[i] == c[i] || (b[i] == 0 && c[i] == 12));
 }
 
+/* The corners of pictures this small may meet, so that no perspective is possible: these are kept. */
+TEST(a_perspective_of_a_few_pixels)
+{
+    for (int i = 0; i < 18; i++) {
+        const int64_t h = i / 2 % 3 + 1, w = i / 6 + 1;
+        const lc_resample mode = i % 2 ? LC_RESAMPLE_BILINEAR : LC_RESAMPLE_NEAREST;
+        const int darkest = i % 2 ? 87 : 100; /* torchvision mixes the fill with pixels that are mixed with black */
+        uint8_t *pixels = malloc((size_t)(3 * h * w)), *out = malloc((size_t)(3 * h * w));
+        CHECK(pixels && out);
+        memset(pixels, 200, (size_t)(3 * h * w));
+        const lc_array array = {.field = {.name = "x", .dtype = LC_U8, .ndim = 3, .shape = {3, h, w}}, .data = pixels};
+        lc_dataset *d, *warped;
+        lc_transform t;
+        CHECK_OK(lc_array_dataset_new(1, 1, &array, &d));
+        CHECK_OK(
+            lc_transform_random_perspective(&t, .distortion_scale = 1, .p = 1, .interpolation = mode, .fill = 100));
+        CHECK_OK(lc_dataset_transform(d, 0, t, &warped));
+        lc_dataset_unref(d);
+        for (uint64_t key = 0; key < 200; key++) {
+            CHECK_OK(lc_dataset_read(warped, 0, key, (void *[]){out}));
+            for (int64_t k = 0; k < 3 * h * w; k++)
+                CHECK(out[k] >= darkest && out[k] <= 200 && (h * w > 1 || out[k] == 200));
+        }
+        lc_dataset_unref(warped);
+        free(pixels);
+        free(out);
+    }
+}
+
 TEST(a_rectangle_is_erased)
 {
     static uint8_t chw[N], out[N];
