@@ -120,6 +120,7 @@ struct lc_optimizer {
      * skipped. It is valid until the end of its step; NULL: no gradient was clipped or unscaled. */
     lc_tensor *factor;
     bool clip_by_value;             /* for the next update: lc_clip_grad_value */
+    uint64_t clip_step;             /* the step that asked for it; 0: none, it was called between steps */
     void *own;                      /* private data of its ops */
     struct lc__state_range *ranges; /* of the state: one for each flat buffer of parameters */
     int n_ranges;

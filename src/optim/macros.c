@@ -210,6 +210,12 @@ lc_status lc__optimizer_settle(const lc_optimizer *opt)
     return LC_OK;
 }
 
+/* 0: no step is being recorded. */
+static uint64_t number_of_step(const lc_graph *g)
+{
+    return g && g->recording ? (uint64_t)g->generation + 1 : 0;
+}
+
 void lc_clip_grad_value_at(lc_optimizer *opt, double clip_value, lc_site site)
 {
     if (!check_optimizer(opt, "clip_grad_value", site)) return;
@@ -219,15 +225,19 @@ void lc_clip_grad_value_at(lc_optimizer *opt, double clip_value, lc_site site)
     if (status < 0) lc__record_error(lc_current_graph(), status, "clip_grad_value", site, NULL, NULL, 0);
     for (int i = 0; i < opt->n_groups; i++) opt->groups[i].hyper[LC_HYPER_CLIP_VALUE] = clip_value;
     opt->clip_by_value = true;
+    opt->clip_step = number_of_step(lc_current_graph());
 }
 
-/* The factor of a clipping that came after the last update belongs to a step that is over. */
+/* A clipping that came after the last update, or for which none came, belongs to a step that is over. */
 static lc_status check_clipped(lc_optimizer *opt, const lc_graph *g)
 {
     const lc_tensor *factor = opt->clip_factor;
-    if (!factor || factor->kind != LC_TENSOR_STEP) return LC_OK;
-    if (factor->graph == g && factor->generation == g->generation) return LC_OK;
+    const bool by_norm = factor && factor->kind == LC_TENSOR_STEP &&
+                         (factor->graph != g || factor->generation != g->generation),
+               by_value = opt->clip_by_value && opt->clip_step && opt->clip_step != number_of_step(g);
+    if (!by_norm && !by_value) return LC_OK;
     opt->clip_factor = NULL;
+    opt->clip_by_value = false;
     return lc_fail(LC_ERR_STATE, "the gradients were clipped in an earlier step, after its update; clip them between "
                                  "the backward pass and the update");
 }

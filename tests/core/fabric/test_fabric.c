@@ -294,20 +294,23 @@ static const lc_precision_ops overflowing = {LC_PRECISION_OPS_INIT("overflowing"
 /* The calls in the wrong order: an error of the next step, also if the clipping's handle has another use by then. */
 TEST(clipping_after_the_update)
 {
-    for (int pause = 0; pause < 6; pause++) {
+    for (int i = 0; i < 12; i++) {
+        const int pause = i / 2;
+        const bool by_value = i % 2;
         loop l;
         lc_batch *batch;
         open_loop(&l);
         CHECK_OK(lc_dataloader_begin(l.loaders.loaders[0], 0, 0));
         CHECK_OK(lc_dataloader_next(l.loaders.loaders[0], &batch));
-        for (int i = 0; i < pause + 2; i++) {
-            bool first = i == 0, updates = first || i == pause + 1;
+        for (int k = 0; k < pause + 2; k++) {
+            bool first = k == 0, updates = first || k == pause + 1;
             CHECK_OK(lc_fabric_begin(l.f));
             lc_tensor *loss = wave_loss((wave *)l.m, batch);
             lc_fabric_zero_grad(l.f);
             lc_fabric_backward(l.f, loss);
             if (updates) lc_fabric_step(l.f, l.opt);
-            if (first) lc_fabric_clip_gradients(l.f, l.opt, .max_norm = 1);
+            if (first && by_value) lc_fabric_clip_gradients(l.f, l.opt, .clip_val = 1);
+            if (first && !by_value) lc_fabric_clip_gradients(l.f, l.opt, .max_norm = 1);
             lc_status s = lc_fabric_end(l.f);
             CHECK_STATUS(s, updates && !first ? LC_ERR_STATE : LC_OK);
         }
