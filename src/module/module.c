@@ -191,6 +191,10 @@ void lc_module_release(lc_module *m)
 {
     if (!m || !m->mark) return; /* zeroed, or released */
     LC__IS(m, MODULE, );
+    if (m->trainer) {
+        (void)lc_module_fail(m, LC_ERR_STATE, "lc_module_release: the module is in a run; release it after the run");
+        return;
+    }
     while (m->n_children) {
         lc_module *child = m->children[--m->n_children];
         if (child->parent == m) { /* otherwise its struct was reused for another parent */
@@ -205,6 +209,7 @@ void lc_module_release(lc_module *m)
     }
     if (m->release) m->release(m);
     for (int i = 0; i < m->n_tensors; i++) {
+        m->tensors[i].tensor->modules--;
         lc_tensor_unref(m->tensors[i].tensor);
         free((char *)m->tensors[i].name);
     }
@@ -240,6 +245,7 @@ static lc_tensor *add_entry(lc_module *m, const char *name, lc_tensor *t, bool i
         return lc__error_tensor();
     }
     m->tensors[m->n_tensors++] = (lc_module_tensor){copy, t, is_parameter, persistent};
+    t->modules++;
     return t;
 }
 

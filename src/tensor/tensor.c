@@ -439,6 +439,11 @@ void lc_tensor_unref(lc_tensor *t)
         (void)lc__not_a_tensor(t, __func__);
         return;
     }
+    if (t->modules && __atomic_load_n(&t->refs, __ATOMIC_RELAXED) == t->modules) {
+        (void)lc_fail(LC_ERR_STATE,
+                      "lc_tensor_unref: the tensor belongs to a module, which drops it when it is released");
+        return;
+    }
     if (__atomic_sub_fetch(&t->refs, 1, __ATOMIC_ACQ_REL) > 0 || lc__tensor_keep(t)) return;
     lc__flat_leave(t);
     if (t->base || t->kind == LC_TENSOR_PERSISTENT) release_storage(t);

@@ -36,6 +36,7 @@ struct lc_tensor {
     uint64_t id;       /* never used twice; changes when the storage moves */
     uint64_t other_id; /* the id with the other value of requires_grad; 0: none yet */
     int refs;
+    int modules;  /* of the references: modules have them, until they are released */
     bool is_kept; /* the program dropped it within a step; the graph has a reference until that step is over */
     lc_tensor *next_kept;
     void *device_data; /* accessed through lc__tensor_map (host_access.h), except by kernels and their callers */

@@ -266,6 +266,30 @@ static bool only_weights(void *ctx, const char *path, lc_module *owner, lc_tenso
     return strstr(path, "weight") != NULL;
 }
 
+/* The module has the last reference, of a parameter that two modules share each its own. */
+TEST(a_program_cannot_drop_what_a_module_has)
+{
+    lc_module m, other;
+    const int64_t shape[] = {3};
+    float value[3];
+    lc_module_init(&m, NULL, 1);
+    lc_module_init(&other, NULL, 1);
+    lc_tensor *p = lc_module_add_parameter(&m, "p", LC_F32, LC_ROW_MAJOR, 1, shape, (lc_init){.kind = LC_INIT_ONES});
+    CHECK(lc_module_share_parameter(&other, "p", p) == p);
+    lc_tensor_ref(p);
+    lc_tensor_unref(p);
+    for (int i = 0; i < 3; i++) {
+        (void)lc_fail(LC_ERR_IO, "another matter");
+        lc_tensor_unref(p);
+        CHECK_CONTAINS(lc_error_message(), "lc_tensor_unref: the tensor belongs to a module");
+    }
+    lc_module_release(&m);
+    lc_tensor_unref(p);
+    CHECK_OK(lc_tensor_read(p, value, sizeof value));
+    CHECK(value[0] == 1);
+    lc_module_release(&other);
+}
+
 TEST(lists_of_parameters)
 {
     lc_module root;

@@ -218,6 +218,13 @@ static lc_status frees_its_trainer(void *context, lc_trainer *t, const lc_output
     return LC_OK;
 }
 
+static lc_status releases_its_module(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    (void)context, (void)o, (void)b, (void)i;
+    lc_module_release(lc_trainer_module(t));
+    return LC_OK;
+}
+
 TEST(what_a_hook_must_not_do_ends_the_run)
 {
     const struct {
@@ -225,8 +232,9 @@ TEST(what_a_hook_must_not_do_ends_the_run)
         lc_status status;
         const char *message;
     } rows[] = {{returns_77, LC_ERR_USER, "it returned 77, which is not a status"},
-                {frees_its_trainer, LC_ERR_STATE, "lc_trainer_free: the trainer is running; free it after the run"}};
-    for (int i = 0; i < 4; i++) {
+                {frees_its_trainer, LC_ERR_STATE, "lc_trainer_free: the trainer is running; free it after the run"},
+                {releases_its_module, LC_ERR_STATE, "lc_module_release: the module is in a run; release it after"}};
+    for (int i = 0; i < 5; i++) {
         world w;
         lc_trainer *t;
         lc_callback cb;
@@ -248,7 +256,7 @@ TEST(what_a_hook_must_not_do_ends_the_run)
         } else {
             CHECK_STATUS(lc_trainer_fit(t, &w.base), rows[i / 2].status);
         }
-        CHECK_CONTAINS(lc_error_message(), "on_train_batch_end of ");
+        CHECK_CONTAINS(lc_error_message(), i < 4 ? "on_train_batch_end of " : "world");
         CHECK_CONTAINS(lc_error_message(), rows[i / 2].message);
         lc_trainer_free(t);
         world_release(&w);
