@@ -57,7 +57,8 @@ struct lc_scheduler {
     int n_children;
     lc_lambda_fn *lambda;
     void *lambda_ctx;
-    void *reserved[7];
+    lc_scheduler *parent; /* the schedule that this one is a child of; NULL: none */
+    void *reserved[6];
 };
 
 typedef struct lc_step_lr_args {

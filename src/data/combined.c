@@ -401,7 +401,10 @@ static void combined_times(void *self, lc_loader_times *add)
 static void combined_free(void *self)
 {
     combined *c = self;
-    for (int i = 0; i < c->n; i++) lc_dataloader_free(c->parts[i].loader);
+    for (int i = 0; i < c->n; i++) {
+        lc__dataloader_set_part(c->parts[i].loader, false);
+        lc_dataloader_free(c->parts[i].loader);
+    }
     free(c->batches);
     free(c);
 }
@@ -463,6 +466,11 @@ static bool is_among(lc_dataloader *const *list, int n, const lc_dataloader *l)
     return false;
 }
 
+static bool can_free(const lc_dataloader *l)
+{
+    return lc__has_mark(l, LC__MARK_OF(LOADER)) && !lc__dataloader_is_part(l);
+}
+
 lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *loaders, lc_dataloader **out)
 {
     lc_status status = LC_OK;
@@ -474,6 +482,10 @@ lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *l
     for (int i = 0; i < n && status >= 0; i++)
         if (!loaders[i])
             status = lc_fail(LC_ERR_ARGUMENT, "loader %d of a combined loader is NULL", i);
+        else if (!lc__has_mark(loaders[i], LC__MARK_OF(LOADER)))
+            status = lc__not_a(loaders[i], LC__MARK_OF(LOADER), __func__);
+        else if (lc__dataloader_is_part(loaders[i]))
+            status = lc_fail(LC_ERR_ARGUMENT, "loader %d belongs to another combined loader; make another", i);
         else if (is_among(loaders, i, loaders[i]))
             status = lc_fail(LC_ERR_ARGUMENT, "loader %d of a combined loader is in the list twice; make another", i);
     if (status >= 0 && (unsigned)mode > LC_SEQUENTIAL)
@@ -488,7 +500,7 @@ lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *l
     }
     if (status < 0) {
         for (int i = 0; i < n; i++)
-            if (!is_among(loaders, i, loaders[i])) lc_dataloader_free(loaders[i]);
+            if (!is_among(loaders, i, loaders[i]) && can_free(loaders[i])) lc_dataloader_free(loaders[i]);
         free(c);
         return status;
     }
@@ -499,6 +511,7 @@ lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *l
     ops.per_rank = true;
     for (int i = 0; i < n; i++) {
         c->parts[i].loader = loaders[i];
+        lc__dataloader_set_part(loaders[i], true);
         ops.per_rank = ops.per_rank && is_per_rank(loaders[i]);
     }
     return lc__dataloader_new(&ops, combined_pin, c, out);

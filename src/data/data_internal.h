@@ -126,6 +126,9 @@ int64_t lc__share_most(const lc_share *share, int64_t full);
 typedef lc_status lc__pin_fn(void *self, const lc_device *on);
 lc_status lc__dataloader_new(const lc_dataloader_ops *ops, lc__pin_fn *pin, void *self,
                              lc_dataloader **out) LC_MUST_USE;
+/* Whether it belongs to a combined loader, which clears this before it frees it. */
+bool lc__dataloader_is_part(const lc_dataloader *l);
+void lc__dataloader_set_part(lc_dataloader *l, bool is_part);
 /* From now on the batches of such a loader are in memory that is registered with `on`, if it registers any. If that
  * changes something, a running epoch ends. */
 lc_status lc__dataloader_pin(lc_dataloader *l, const lc_device *on) LC_MUST_USE;

@@ -19,6 +19,7 @@ struct lc_dataloader {
     lc_share share;
     int64_t epoch, consumed;
     enum { IDLE, RUNNING, FINISHED, FAILED } phase;
+    bool is_part; /* of a combined loader */
 };
 
 static int64_t unknown_length(void *self, int64_t epoch)
@@ -134,10 +135,24 @@ lc_status lc__dataloader_new(const lc_dataloader_ops *ops, lc__pin_fn *pin, void
     return LC_OK;
 }
 
+void lc__dataloader_set_part(lc_dataloader *l, bool is_part)
+{
+    l->is_part = is_part;
+}
+
+bool lc__dataloader_is_part(const lc_dataloader *l)
+{
+    return l->is_part;
+}
+
 void lc_dataloader_free(lc_dataloader *l)
 {
     if (!l) return;
     LC__IS_OR_NULL(l, LOADER, );
+    if (l->is_part) {
+        (void)lc_fail(LC_ERR_ARGUMENT, "lc_dataloader_free: the loader belongs to a combined loader, which frees it");
+        return;
+    }
     lc_dataloader_end(l);
     if (l->ops.free) l->ops.free(l->self);
     lc__mark_clear(&l->mark);

@@ -2,6 +2,7 @@
 /* Datasets: of arrays and of the program; subsets, splits, concatenations; permutations. */
 #include "test.h"
 #include <lightc/data.h>
+#include <lightc/hooks.h>
 #include <lightc/transforms.h>
 
 /* ---- arrays ---- */
@@ -452,6 +453,24 @@ TEST(a_transform_belongs_to_one_dataset)
     CHECK_OK(lc_dataset_transform(d, 0, all, &one));
     CHECK(value_of(one, 1) == 1);
     lc_dataset_unref(one);
+    lc_dataset_unref(d);
+}
+
+TEST(a_loader_belongs_to_one_combined_loader)
+{
+    lc_dataset *d = make_numbers(3, -1, 0);
+    lc_dataloader *one, *other, *all, *again;
+    lc_loaders list = {0};
+    CHECK_OK(lc_dataloader_new(&one, .dataset = d));
+    CHECK_OK(lc_dataloader_new(&other, .dataset = d));
+    CHECK_OK(lc_combined_loader_new(LC_SEQUENTIAL, 1, &one, &all));
+    CHECK_STATUS(lc_combined_loader_new(LC_SEQUENTIAL, 2, (lc_dataloader *[]){other, one}, &again), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "loader 1 belongs to another combined loader; make another");
+    CHECK_STATUS(lc_loaders_add(&list, one), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "the loader to add belongs to a combined loader");
+    lc_dataloader_free(one); /* of no effect */
+    CHECK_EQ(lc_dataloader_length(all, 0), 3);
+    lc_dataloader_free(all);
     lc_dataset_unref(d);
 }
 

@@ -351,6 +351,23 @@ TEST(a_schedule_cannot_be_twice_in_a_list)
     teardown(&f, NULL);
 }
 
+TEST(a_schedule_belongs_to_one_other)
+{
+    fixture f;
+    setup(&f, 1);
+    lc_optimizers list = {0};
+    lc_scheduler *one = lc_step_lr(f.opt, .step_size = 1), *parts[] = {one};
+    lc_scheduler *all = lc_chained_scheduler(f.opt, .schedulers = parts, .n_schedulers = 1);
+    CHECK(all != NULL);
+    CHECK(lc_chained_scheduler(f.opt, .schedulers = parts, .n_schedulers = 1) == NULL);
+    CHECK_CONTAINS(lc_error_message(), "the schedule StepLR belongs to a ChainedScheduler; make another");
+    CHECK_STATUS(lc_optimizers_add_scheduler(&list, (lc_scheduler_config){.scheduler = one}), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "the schedule StepLR belongs to a ChainedScheduler");
+    lc_scheduler_free(one); /* of no effect */
+    CHECK_OK(lc_scheduler_step(all));
+    teardown(&f, all);
+}
+
 /* ---- PyTorch's recordings ---- */
 
 static lc_scheduler *from_json(lc_optimizer *opt, const cJSON *spec)

@@ -3,6 +3,8 @@
 #include "base/args.h"
 #include "base/handle.h"
 #include "base/status.h"
+#include "data/data_internal.h"
+#include "optim/sched/sched_internal.h"
 
 #include <lightc/data.h>
 #include <lightc/sched.h>
@@ -59,6 +61,7 @@ lc_status lc_optimizers_add_scheduler(lc_optimizers *out, lc_scheduler_config co
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (!config.scheduler) return absent("scheduler", out);
     LC__IS(config.scheduler, SCHEDULER, LC_ERR_ARGUMENT);
+    if (config.scheduler->parent) return lc__scheduler_is_child(config.scheduler);
     for (int i = 0; i < out->n_schedulers; i++)
         if (out->schedulers[i].scheduler == config.scheduler) return added_before("scheduler");
     if (lc_scheduler_needs_metric(config.scheduler)) config.reduce_on_plateau = true;
@@ -76,6 +79,8 @@ lc_status lc_loaders_add(lc_loaders *out, lc_dataloader *loader)
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__IS_OR_NULL(loader, LOADER, LC_ERR_ARGUMENT);
     if (!loader) return lc_fail(LC_ERR_ARGUMENT, "the loader to add is NULL");
+    if (lc__dataloader_is_part(loader))
+        return lc_fail(LC_ERR_ARGUMENT, "the loader to add belongs to a combined loader; add that one");
     for (int i = 0; i < out->n; i++)
         if (out->loaders[i] == loader) return added_before("loader");
     if (out->n == LC_MAX_LOADERS) {

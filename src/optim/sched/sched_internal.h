@@ -44,6 +44,8 @@ lc_status lc__sched_set_momentum(lc_scheduler *s, double value);
 
 /* Restarts s at epoch 0, from its base rates: PyTorch's step(0). */
 lc_status lc__scheduler_restart(lc_scheduler *s);
+/* The error that a schedule, which has a parent, is used by something else. */
+lc_status lc__scheduler_is_child(const lc_scheduler *s) __attribute__((cold));
 
 /* Helpers for checks. */
 lc_status lc__sched_at_least(const lc_scheduler *s, int arg, double low);

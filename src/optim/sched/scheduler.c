@@ -12,11 +12,24 @@
 
 /* ---- making ---- */
 
+lc_status lc__scheduler_is_child(const lc_scheduler *s)
+{
+    return lc_fail(LC_ERR_ARGUMENT, "the schedule %s belongs to a %s; make another", s->ops->name,
+                   s->parent->ops->name);
+}
+
 void lc_scheduler_free(lc_scheduler *s)
 {
     if (!s) return;
     LC__IS_OR_NULL(s, SCHEDULER, );
-    for (int i = 0; i < s->n_children; i++) lc_scheduler_free(s->children[i]);
+    if (s->parent) {
+        (void)lc__scheduler_is_child(s);
+        return;
+    }
+    for (int i = 0; i < s->n_children; i++) {
+        s->children[i]->parent = NULL;
+        lc_scheduler_free(s->children[i]);
+    }
     free(s->children);
     free(s->milestones);
     free(s->base_lrs);
@@ -71,6 +84,8 @@ static lc_status build(lc_scheduler *s, const double *args, const lc__scheduler_
     for (int i = 0; i < parts->n_children; i++) {
         if (!parts->children[i])
             return lc_fail(LC_ERR_ARGUMENT, "%s: schedule %d could not be created", s->ops->name, i);
+        if (!lc__has_mark(parts->children[i], LC__MARK_OF(SCHEDULER)))
+            return lc__not_a(parts->children[i], LC__MARK_OF(SCHEDULER), s->ops->name);
         if (parts->children[i]->ops->needs_metric) {
             return lc_fail(LC_ERR_ARGUMENT, "%s cannot hold %s, which is stepped with a metric", s->ops->name,
                            parts->children[i]->ops->name);
@@ -78,6 +93,7 @@ static lc_status build(lc_scheduler *s, const double *args, const lc__scheduler_
         if (parts->children[i]->optimizer != s->optimizer) {
             return lc_fail(LC_ERR_ARGUMENT, "%s: schedule %d belongs to another optimizer", s->ops->name, i);
         }
+        if (parts->children[i]->parent) return lc__scheduler_is_child(parts->children[i]);
         if (is_among(parts->children, i, parts->children[i]))
             return lc_fail(LC_ERR_ARGUMENT, "%s: schedule %d is in the list twice; make another", s->ops->name, i);
         s->children[i] = parts->children[i];
@@ -107,6 +123,7 @@ static lc_status scheduler_new(const lc_scheduler_ops *ops, lc_optimizer *opt, c
         lc_scheduler_free(s);
         return status;
     }
+    for (int i = 0; i < s->n_children; i++) s->children[i]->parent = s;
     lc__optimizer_set_scheduled(opt);
     *out = s;
     return LC_OK;
@@ -125,8 +142,11 @@ lc_scheduler *lc__scheduler_construct(const lc_scheduler_ops *ops, lc_optimizer 
                                 : scheduler_new(ops, opt, args, &parts, &s);
     if (status >= 0) return s;
     if (!known) opt = NULL;
-    for (int i = 0; parts.children && i < parts.n_children; i++)
-        if (!is_among(parts.children, i, parts.children[i])) lc_scheduler_free(parts.children[i]);
+    for (int i = 0; parts.children && i < parts.n_children; i++) {
+        lc_scheduler *child = parts.children[i];
+        bool free_it = lc__has_mark(child, LC__MARK_OF(SCHEDULER)) && !child->parent;
+        if (free_it && !is_among(parts.children, i, child)) lc_scheduler_free(child);
+    }
     if (opt && opt->root && opt->root->status == LC_OK) {
         char why[768];
         snprintf(why, sizeof why, "%s", lc_error_message());
