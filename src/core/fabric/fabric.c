@@ -116,6 +116,7 @@ lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
     char device[LC__DEVICE_NAME];
     lc_status status = LC_OK;
     if (out) *out = NULL;
+    LC_TRY(lc__list_check("loggers", o.n_loggers, o.loggers));
     lc_fabric *f = calloc(1, sizeof *f);
     if (f) f->mark = LC__MARK_OF(FABRIC);
     if (f) f->loggers = calloc((size_t)o.n_loggers + 1, sizeof *f->loggers);

@@ -26,6 +26,14 @@ static bool recording(lc_fabric *f, const char *what, lc_site site)
     return false;
 }
 
+/* Whether it is an optimizer, or NULL; otherwise notes an error. */
+static bool may_be_optimizer(lc_fabric *f, const lc_optimizer *optimizer, const char *what)
+{
+    if (!optimizer || lc__has_mark(optimizer, LC__MARK_OF(OPTIMIZER))) return true;
+    note(f, lc__not_a(optimizer, LC__MARK_OF(OPTIMIZER), what));
+    return false;
+}
+
 lc_status lc_fabric_begin(lc_fabric *f)
 {
     LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
@@ -42,7 +50,10 @@ lc_status lc_fabric_begin(lc_fabric *f)
 void lc_fabric_backward_at(lc_fabric *f, lc_tensor *loss, lc_site site)
 {
     LC__IS(f, FABRIC, );
-    LC__IS_TENSOR_OR_NULL(loss, );
+    if (loss && !lc__is_tensor(loss)) {
+        note(f, lc__not_a_tensor(loss, __func__));
+        return;
+    }
     if (!recording(f, "lc_fabric_backward", site)) return;
     if (!loss) {
         note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_backward: the loss is missing%s", lc__at_site(site).text));
@@ -69,7 +80,7 @@ lc_tensor *lc_fabric_clip_gradients_at(lc_fabric *f, lc_optimizer *optimizer, co
     LC__WITHOUT_TRAPS();
     LC__TAKE(args, lc_clip, lc_clip_args, given, lc__error_tensor());
     LC__IS(f, FABRIC, lc__error_tensor());
-    LC__IS_OR_NULL(optimizer, OPTIMIZER, lc__error_tensor());
+    if (!may_be_optimizer(f, optimizer, __func__)) return lc__error_tensor();
     if (!recording(f, "lc_fabric_clip_gradients", args.site)) return NULL;
     if (!optimizer || !((args.clip_val >= 0) ^ (args.max_norm >= 0))) {
         note(f, lc_fail(LC_ERR_ARGUMENT,
@@ -85,7 +96,7 @@ lc_tensor *lc_fabric_clip_gradients_at(lc_fabric *f, lc_optimizer *optimizer, co
 void lc_fabric_step_at(lc_fabric *f, lc_optimizer *optimizer, lc_site site)
 {
     LC__IS(f, FABRIC, );
-    LC__IS_OR_NULL(optimizer, OPTIMIZER, );
+    if (!may_be_optimizer(f, optimizer, __func__)) return;
     if (!recording(f, "lc_fabric_step", site)) return;
     if (!optimizer) {
         note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_step: the optimizer is missing%s", lc__at_site(site).text));

@@ -152,8 +152,7 @@ static const struct {
 
 static lc_status check_list(const char *name, int n, const void *list, const void *if_taken)
 {
-    if (n < 0) return lc_fail(LC_ERR_ARGUMENT, "n_%s is %d; it must not be negative", name, n);
-    if (n && !list) return lc_fail(LC_ERR_ARGUMENT, "n_%s is %d, but %s is NULL", name, n, name);
+    LC_TRY(lc__list_check(name, n, list));
     if (!n || list != if_taken) return LC_OK;
     return lc_fail(LC_ERR_STATE,
                    "the %s of these options belong to the trainer that was made of them before; make new ones, and set "

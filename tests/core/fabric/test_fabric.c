@@ -320,6 +320,31 @@ TEST(clipping_after_the_update)
     }
 }
 
+/* An update that is left out because its optimizer is gone must not pass as one. */
+TEST(a_step_of_what_is_no_optimizer_fails)
+{
+    for (int i = 0; i < 3; i++) {
+        loop l;
+        open_loop(&l);
+        CHECK_OK(lc_fabric_begin(l.f));
+        if (i == 0) lc_fabric_step(l.f, (lc_optimizer *)l.m);
+        if (i == 1) lc_fabric_clip_gradients(l.f, (lc_optimizer *)l.m, .max_norm = 1);
+        if (i == 2) lc_fabric_backward(l.f, (lc_tensor *)l.m);
+        CHECK_STATUS(lc_fabric_end(l.f), LC_ERR_ARGUMENT);
+        CHECK_CONTAINS(lc_error_message(), i < 2 ? "this is not an optimizer" : "this is not a tensor");
+        close_loop(&l);
+    }
+}
+
+TEST(a_number_of_loggers_without_a_list)
+{
+    lc_fabric *f = NULL;
+    CHECK_STATUS(lc_fabric_new(&f, .n_loggers = 2), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_loggers is 2, but loggers is NULL");
+    CHECK_STATUS(lc_fabric_new(&f, .n_loggers = -1), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_loggers is -1; it must not be negative");
+}
+
 TEST(a_precision_that_sees_an_overflow_skips_the_update)
 {
     float all[3][WEIGHTS];
