@@ -39,9 +39,9 @@ lc_status lc__is_null(const char *function, const char *pointer)
     return lc_fail(LC_ERR_ARGUMENT, "%.*s: %s must not be NULL", name_length(function), function, pointer);
 }
 
-lc_status lc__list_check(const char *name, int n, const void *list)
+lc_status lc__list_check(const char *name, int64_t n, const void *list)
 {
-    if (n < 0) return lc_fail(LC_ERR_ARGUMENT, "n_%s is %d; it must not be negative", name, n);
-    if (n && !list) return lc_fail(LC_ERR_ARGUMENT, "n_%s is %d, but %s is NULL", name, n, name);
+    if (n < 0) return lc_fail(LC_ERR_ARGUMENT, "n_%s is %lld; it must not be negative", name, (long long)n);
+    if (n && !list) return lc_fail(LC_ERR_ARGUMENT, "n_%s is %lld, but %s is NULL", name, (long long)n, name);
     return LC_OK;
 }

@@ -57,7 +57,7 @@ lc_status lc__not_a(const void *object, lc__mark mark, const char *function) __a
 lc_status lc__is_null(const char *function, const char *pointer) __attribute__((cold));
 
 /* An error unless `list`, an argument of n_NAME members, can have these. */
-lc_status lc__list_check(const char *name, int n, const void *list) LC_MUST_USE;
+lc_status lc__list_check(const char *name, int64_t n, const void *list) LC_MUST_USE;
 
 /* At the start of a public function, LC__IS(t, TRAINER, LC_ERR_ARGUMENT): if t is not a trainer, reports it and returns
  * the last argument, which may be empty. */

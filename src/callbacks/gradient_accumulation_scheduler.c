@@ -69,6 +69,7 @@ lc_status lc_gradient_accumulation_scheduler_new(const lc_gradient_accumulation_
     if (n < 1)
         return lc_fail(LC_ERR_CONFIG,
                        "GradientAccumulationScheduler needs scheduling: factors, and the epochs at which they start");
+    LC_TRY(lc__list_check("scheduling", n, args->scheduling));
     for (int i = 0; i < n; i++)
         if (args->scheduling[i].factor < 1 || args->scheduling[i].epoch < 0)
             return lc_fail(LC_ERR_CONFIG,

@@ -444,6 +444,10 @@ static lc_status check(const lc_model_pruning_args *a, int *function)
                        "ModelPruning: amount must be a fraction from 0 to 1, amount_count a number of weights");
     if (a->verbose < 0 || a->verbose > 2)
         return lc_fail(LC_ERR_CONFIG, "ModelPruning: verbose is %d; it must be 0, 1 or 2", a->verbose);
+    LC_TRY(lc__list_check("parameters_to_prune", a->n_parameters_to_prune, a->parameters_to_prune));
+    for (int i = 0; i < a->n_parameters_to_prune; i++)
+        if (!a->parameters_to_prune[i])
+            return lc_fail(LC_ERR_ARGUMENT, "ModelPruning: parameters_to_prune[%d] is NULL", i);
     return LC_OK;
 }
 

@@ -282,6 +282,7 @@ lc_status lc_model_summary_new(const lc_model_summary_args *given, lc_callback *
     if (args->n_example_inputs < 0 || args->n_example_inputs > LC_MAX_BATCH_TENSORS)
         return lc_fail(LC_ERR_CONFIG, "ModelSummary: a batch has at most %d tensors, not %d", LC_MAX_BATCH_TENSORS,
                        args->n_example_inputs);
+    LC_TRY(lc__list_check("example_inputs", args->n_example_inputs, args->example_inputs));
     model_summary *s = lc__owned_new(sizeof *s, NULL);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelSummary");
     s->max_depth = args->max_depth;

@@ -417,6 +417,7 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
     for (int i = 0; i < n_values; i++) hyper[2 + i] = values[i];
     LC_TRY_GOTO(status, done, lc_module_status(common->module));
     LC_TRY_GOTO(status, done, make(c, common->module, hyper, flags, &opt));
+    LC_TRY_GOTO(status, done, lc__list_check("parameters", common->n_parameters, common->parameters));
     if (common->no_parameters) goto done;
     if (common->parameters) {
         int group = lc_optimizer_add_group(opt, NULL, common->parameters, common->n_parameters);

@@ -91,6 +91,7 @@ lc_status lc__precision_take(const char *name, const lc_precision *plugin, lc_pr
 lc_status lc_profiler_new(const char *name, lc_profiler *out)
 {
     LC__NEEDS(name, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     for (const lc__named_profiler *p = lc__builtin->profilers; p->name; p++)
         if (!strcmp(p->name, name)) return p->make(out);
     return unknown(LC_ERR_CONFIG, "profiler", name, "");

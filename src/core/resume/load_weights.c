@@ -383,6 +383,10 @@ lc_status lc_module_load_weights_with(lc_module *m, const char *path, lc_load_re
     LC__TAKE_IF_GIVEN(how, lc_load, lc_load_args, args);
     if (!m || !path) return lc_fail(LC_ERR_ARGUMENT, "lc_module_load_weights needs a module and a path");
     LC__IS(m, MODULE, LC_ERR_ARGUMENT);
+    LC_TRY(lc__list_check("rename", how.n_rename, how.rename));
+    for (int64_t i = 0; i < how.n_rename; i++)
+        if (!how.rename[i].key || !how.rename[i].value)
+            return lc_fail(LC_ERR_ARGUMENT, "lc_module_load_weights: rename[%lld] has a NULL", (long long)i);
     return lc__load_weights(m, path, "", &how, result);
 }
 

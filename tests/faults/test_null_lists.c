@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lists that are NULL although their number is not 0, and lists of pointers of which one is NULL: an error that names
+ * the list. */
+#include "test.h"
+
+#include <lightc/lightc.h>
+#include <string.h>
+
+static lc_callback cb;
+
+TEST(lists_of_callbacks)
+{
+    const char *const names[] = {"weight", NULL};
+    CHECK_STATUS(lc_model_summary(&cb, .n_example_inputs = 2), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_example_inputs is 2, but example_inputs is NULL");
+    CHECK_STATUS(lc_gradient_accumulation_scheduler(&cb, .n_scheduling = 2), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_scheduling is 2, but scheduling is NULL");
+    CHECK_STATUS(lc_device_stats_monitor(&cb, .n_filter_keys = -1), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_filter_keys is -1; it must not be negative");
+    CHECK_STATUS(lc_device_stats_monitor(&cb, .filter_keys = names + 1, .n_filter_keys = 1), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "filter_keys[0] is NULL");
+    CHECK_STATUS(lc_model_pruning(&cb, .pruning_fn = "l1_unstructured", .n_parameters_to_prune = 1), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_parameters_to_prune is 1, but parameters_to_prune is NULL");
+    CHECK_STATUS(lc_model_pruning(&cb, .pruning_fn = "l1_unstructured", .parameters_to_prune = names,
+                                  .n_parameters_to_prune = 2),
+                 LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "parameters_to_prune[1] is NULL");
+}
+
+TEST(lists_about_a_module)
+{
+    lc_module m;
+    lc_linear l;
+    lc_load_result r;
+    const lc_text_pair rename[] = {{.key = "a"}};
+    lc_module_init(&m, NULL, 1);
+    lc_linear_init(&l, &m, "l", 1, 1);
+    CHECK_STATUS(lc_module_load_weights(&m, "none", &r, .n_rename = 1), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_rename is 1, but rename is NULL");
+    CHECK_STATUS(lc_module_load_weights(&m, "none", &r, .rename = rename, .n_rename = 1), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "rename[0] has a NULL");
+    CHECK(!lc_sgd(&m, .n_parameters = 2)); /* it trained all */
+    CHECK_CONTAINS(lc_error_message(), "n_parameters is 2, but parameters is NULL at test_null_lists.c:");
+    lc_module_release(&m);
+}
+
+TEST(what_is_missing_is_named)
+{
+    lc_dataset *d;
+    const lc_file_field field = {.name = "x"};
+    CHECK_STATUS(lc_file_dataset_new(1, &field, &d), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "field 'x' of a dataset of files has no file of arrays");
+    CHECK_STATUS(lc_profiler_new("simple", NULL), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "lc_profiler_new: out must not be NULL");
+}
+
+TEST_MAIN
