@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by lightc's own callbacks. */
+/* Shared by lightc's own callbacks, whose `self` is from lc__owned_new. */
 #ifndef LC_CALLBACKS_CALLBACKS_H
 #define LC_CALLBACKS_CALLBACKS_H
 
