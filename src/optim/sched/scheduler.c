@@ -144,8 +144,8 @@ lc_scheduler *lc__scheduler_construct(const lc_scheduler_ops *ops, lc_optimizer 
     if (!known) opt = NULL;
     for (int i = 0; parts.children && i < parts.n_children; i++) {
         lc_scheduler *child = parts.children[i];
-        bool free_it = lc__has_mark(child, LC__MARK_OF(SCHEDULER)) && !child->parent;
-        if (free_it && !is_among(parts.children, i, child)) lc_scheduler_free(child);
+        if (is_among(parts.children, i, child)) continue; /* it was freed */
+        if (lc__has_mark(child, LC__MARK_OF(SCHEDULER)) && !child->parent) lc_scheduler_free(child);
     }
     if (opt && opt->root && opt->root->status == LC_OK) {
         char why[768];
