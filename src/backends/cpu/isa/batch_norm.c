@@ -13,6 +13,15 @@
 #include <math.h>
 
 /* ---- sums over columns ---- */
+/* Rows that are fetched ahead: sums go down a few columns, and processors fetch on their own what follows in a row. */
+#define AHEAD 24
+
+/* Fetches a line of a later row, if one begins with vector u of the columns from `at` on. */
+LC_INLINE void fetch_ahead(const lc_dtype t, const void *x, int64_t at, int64_t lanes, const int u)
+{
+    if (u * VW * stored_size(t) % 64 == 0) __builtin_prefetch(stored_at(t, x, at + AHEAD * lanes + u * VW));
+}
+
 /* s1[l] += sum of (x - pivot), s2[l] += sum of (x - pivot)^2 over rows of `lanes` values. */
 LC_INLINE void moments_chunk(const lc_dtype t, const void *x, const float *pivot, int64_t rows, int64_t lanes,
                              float *s1, float *s2, const int width)
@@ -28,6 +37,7 @@ LC_INLINE void moments_chunk(const lc_dtype t, const void *x, const float *pivot
         for (int u = 0; u < width; u++) a1[u] = a2[u] = vzero();
         for (int64_t i = r; i < end; i++) {
             for (int u = 0; u < width; u++) {
+                fetch_ahead(t, x, i * lanes, lanes, u);
                 vf d = vget(t, x, i * lanes + u * VW) - p[u];
                 a1[u] += d;
                 a2[u] += d * d;
@@ -296,6 +306,8 @@ LC_INLINE void backward_sums_chunk(const lc_dtype t, const void *dy, const void 
         for (int u = 0; u < width; u++) a1[u] = a2[u] = vzero();
         for (int64_t i = r; i < end; i++) {
             for (int u = 0; u < width; u++) {
+                fetch_ahead(t, x, i * lanes, lanes, u);
+                fetch_ahead(t, dy, i * lanes, lanes, u);
                 vf d = vget(t, x, i * lanes + u * VW) - vm[u];
                 vf g = vget(t, dy, i * lanes + u * VW);
                 if (relu) g = vselect(d * vs[u] + vb[u] <= vanishing(t), vzero(), g);
