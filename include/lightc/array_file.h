@@ -39,7 +39,8 @@ typedef struct lc_array_file_args {
     size_t size;
     lc_choice header; /* the first row has the names of the columns; LC_AUTO: if none of its values is a number, nor
                          missing. Without a header columns are named "0", "1", ... */
-    char delimiter;   /* 0: a tab in files that end in .tsv, else a comma; an error if each line has another one */
+    char delimiter;   /* 0: a tab in files that end in .tsv, else a comma; an error if each line has another one, or if
+                         numbers have only blanks between them */
     double missing;   /* what empty values, NA and NaN stand for in columns of numbers; LC_NOT_GIVEN: they are errors.
                          If it is given, an empty value in a column of texts is the empty text */
     const char *text; /* columns of texts even if they look like numbers, as in lc_file_field.arrays */

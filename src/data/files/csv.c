@@ -108,6 +108,22 @@ static bool has_comma_in_number(const lc__csv_value *v)
     return p == end && digits && commas;
 }
 
+/* Whether a text begins with two numbers that have blanks between them, as lines of other tables do. */
+static bool has_numbers_apart(const lc__csv_value *v, locale_t c)
+{
+    const char *p, *end;
+    number unused;
+    find_text(v, &p, &end);
+    for (int i = 0; i < 2; i++) {
+        lc__csv_value word = {0};
+        while (p < end && (*p == ' ' || *p == '\t')) p++;
+        for (word.text = p; p < end && *p != ' ' && *p != '\t'; p++) word.n++;
+        meaning what = meaning_of(&word, c, &unused);
+        if (what != WHOLE && what != REAL) return false;
+    }
+    return true;
+}
+
 /* ---- the table ---- */
 
 typedef struct column {
@@ -232,6 +248,11 @@ static lc_status learn(table *t, column *c, int64_t k, const lc__csv_value *v)
         return fail_at(t, v->line, k,
                        "has a comma in a number; write it as in 1234.5, or, if the column is one of texts, name it in "
                        ".text",
+                       v);
+    if (what == TEXT && !c->named && t->n == 1 && !t->args->delimiter && !v->quoted && has_numbers_apart(v, t->c))
+        return fail_at(t, v->line, k,
+                       "has blanks between numbers; if each is a value, write commas between them, or give .delimiter "
+                       "= ' ' if they are one blank apart; if the column is one of texts, name it in .text",
                        v);
     if (!c->known) c->known = true, c->text = text;
     if (c->text != text)

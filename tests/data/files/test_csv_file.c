@@ -207,6 +207,32 @@ TEST(another_delimiter)
     CHECK_CONTAINS(lc_error_message(), "and no '\\t'");
 }
 
+/* Each line would be a class. */
+TEST(blanks_between_numbers)
+{
+    static const char *const tables[] = {"1 2\n3 4\n", "a b\n1 2\n", "x\n\n -1.5   2e3\tcat\n", "x\n1 .5 7\n"};
+    static const char *const texts[] = {"a\n\"1 2\"\n", "a\n1 st\n", "a\nNo 2 3\n", "a,b\n1 2,3\n", "a\n1 NA\n"};
+    lc_array_file *f;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        CHECK_STATUS(lc__array_file_of("t.csv", tables[i], strlen(tables[i]), DEFAULTS, &f), LC_ERR_FORMAT);
+        CHECK_CONTAINS(lc_error_message(), "has blanks between numbers");
+        f = text_file(tables[i], ARGS(.delimiter = ','));
+        CHECK_EQ(lc_array_file_count(f), 1);
+        lc_array_file_close(f);
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        f = text_file(texts[i], NULL);
+        CHECK_EQ(lc_array_file_info(f, 0)->classes, 1);
+        lc_array_file_close(f);
+    }
+    f = text_file("a\n1 2\n", ARGS(.text = "a"));
+    CHECK_EQ(lc_array_file_info(f, 0)->classes, 1);
+    lc_array_file_close(f);
+    f = text_file("a b\n1 2\n3 4\n", ARGS(.delimiter = ' '));
+    CHECK_VALUES(f, "b", "i64", 2, 4);
+    lc_array_file_close(f);
+}
+
 TEST(another_locale)
 {
     if (!setlocale(LC_NUMERIC, "de_DE.UTF-8") && !setlocale(LC_NUMERIC, "de_DE")) SKIP("there is no German locale");
