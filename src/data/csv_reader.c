@@ -3,9 +3,11 @@
 
 #include <string.h>
 
-void lc__csv_begin(lc__csv *r)
+const char *lc__csv_begin(lc__csv *r)
 {
     if (r->end - r->p >= 3 && !memcmp(r->p, "\xEF\xBB\xBF", 3)) r->p += 3;
+    const bool wide = r->end - r->p >= 2 && (!memcmp(r->p, "\xFF\xFE", 2) || !memcmp(r->p, "\xFE\xFF", 2));
+    return wide ? "the text is UTF-16; save it as UTF-8" : NULL;
 }
 
 const char *lc__csv_next(lc__csv *r, lc__csv_value *v)

@@ -22,8 +22,8 @@ typedef struct lc__csv_value {
     int64_t line; /* where it begins */
 } lc__csv_value;
 
-/* Passes over the byte order mark of UTF-8. */
-void lc__csv_begin(lc__csv *r);
+/* Passes over the byte order mark of UTF-8; NULL, or what is wrong with the file. */
+const char *lc__csv_begin(lc__csv *r);
 /* Passes over empty lines; false at the end. */
 bool lc__csv_next_row(lc__csv *r);
 /* Takes the next value of a row; NULL, or what is wrong with it. */

@@ -121,7 +121,8 @@ static lc_status read_list(csv *c, const lc_image_args *a, lc__image_list *list)
     columns wanted = {0, 1};
     lc__names targets = {0};
     lc_status status = LC_OK;
-    lc__csv_begin(&c->at);
+    const char *wrong = lc__csv_begin(&c->at);
+    if (wrong) return lc_fail(LC_ERR_FORMAT, "%s: %s", c->path, wrong);
     if (a->file_column) LC_TRY(find_columns(c, a->file_column, a->target_column, &wanted));
     while (lc__csv_next_row(&c->at)) {
         const char *file, *target;

@@ -227,6 +227,7 @@ TEST(a_csv_of_names_and_targets)
     } broken[] = {{"a.png,1\nb.png\n", "line 2 has 1 columns"},
                   {"\"a.png,1\n", "line 1: a quote has no end"},
                   {"\"a\"b,1\n", "line 1: a field goes on"},
+                  {"\xFF\xFEx", "the text is UTF-16; save it as UTF-8"},
                   {"", "lists no files"},
                   {"\n\n", "lists no files"},
                   {",1\n", "line 1 names no file"},

@@ -393,7 +393,8 @@ static lc_status read_header(lc_array_file *f)
     if (delimiter == '"' || delimiter == '\n' || delimiter == '\r')
         return lc_fail(LC_ERR_ARGUMENT, "%s: a quote or the end of a line cannot be the delimiter", f->path);
     t.first = (lc__csv){begin, end, 1, delimiter};
-    lc__csv_begin(&t.first);
+    const char *wrong = lc__csv_begin(&t.first);
+    if (wrong) return lc_fail(LC_ERR_FORMAT, "%s: %s", f->path, wrong);
     if (!f->size || !lc__csv_next_row(&t.first)) return lc__file_fail(f, LC_ERR_FORMAT, NULL, "is empty");
     t.c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (!t.c) return lc_fail(LC_ERR_MEMORY, "out of memory: the C locale");

@@ -265,6 +265,10 @@ TEST(errors)
     }
     CHECK_STATUS(try_bytes("zero.csv", "a\n1\nx\0\n", 7), LC_ERR_FORMAT);
     CHECK_CONTAINS(lc_error_message(), "zero character");
+    CHECK_STATUS(try_bytes("wide.csv", "\xFF\xFEx\0\n\0001\0\n", 9), LC_ERR_FORMAT);
+    CHECK_CONTAINS(lc_error_message(), "wide.csv: the text is UTF-16; save it as UTF-8");
+    CHECK_STATUS(try_bytes("wide.csv", "\xFE\xFF\0x\0\n\0001\0\n", 10), LC_ERR_FORMAT);
+    CHECK_CONTAINS(lc_error_message(), "the text is UTF-16");
     char *wide = malloc(1000003);
     memset(wide, ',', 1000003);
     CHECK_STATUS(try_bytes("wide.csv", wide, 1000003), LC_ERR_FORMAT);
