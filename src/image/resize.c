@@ -86,11 +86,16 @@ static void round_weights(lc__resize_axis *a, const double *all, double most)
     }
 }
 
-/* PyTorch's, whose scale is a float. */
+/* PyTorch's, whose scale is a float, and which rounds otherwise in larger results. */
 static int64_t nearest(const lc__resize_sizes *s, int64_t i, int64_t from, int64_t to)
 {
-    float scale = (float)from / (float)to;
-    int64_t k = (int64_t)floorf(((float)i + (s->filter == LC__FILTER_NEAREST_EXACT ? 0.5f : 0)) * scale);
+    const float scale = (float)from / (float)to;
+    float place = (float)i * scale;
+    if (s->filter == LC__FILTER_NEAREST_EXACT) {
+        const float middle = (float)i + 0.5f;
+        place = s->to_height + s->to_width > 128 ? fmaf(middle, scale, -0.5f) + 0.5f : middle * scale;
+    }
+    const int64_t k = (int64_t)floorf(place);
     return k < from ? k : from - 1;
 }
 

@@ -154,6 +154,29 @@ TEST(resize)
 }
 
 /* The part that was recorded, as a pixel view of the source. */
+/* PyTorch rounds the middle of a pixel, here pixel 27 of 55, otherwise if the result has more than 128 rows and columns
+ * together. */
+TEST(nearest_exact_of_larger_results)
+{
+    enum { WIDTH = 55 };
+    static const uint8_t two[] = {0, 1};
+    static uint8_t out[74 * WIDTH];
+    for (int height = 73; height <= 74; height++) {
+        lc_array a = {.field = {.name = "x", .dtype = LC_U8, .ndim = 2, .shape = {1, 2}}, .data = two};
+        lc_transform t;
+        lc_dataset *d, *resized;
+        CHECK_OK(lc_array_dataset_new(1, 1, &a, &d));
+        CHECK_OK(lc_transform_resize(&t, .height = height, .width = WIDTH, .interpolation = LC_RESAMPLE_NEAREST_EXACT));
+        CHECK_OK(lc_dataset_transform(d, 0, t, &resized));
+        CHECK_OK(lc_dataset_read(resized, 0, 0, (void *[]){out}));
+        CHECK_EQ(out[26], 0);
+        CHECK_EQ(out[27], height + WIDTH > 128);
+        CHECK_EQ(out[28], 1);
+        lc_dataset_unref(resized);
+        lc_dataset_unref(d);
+    }
+}
+
 TEST(resized_crop)
 {
     static recorded from, want, got;
