@@ -76,7 +76,8 @@ bool lc__warp_perspective(lc__warp *w, const double from[4][2], const double to[
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* PyTorch's product of matrices. It fuses nothing for pictures of fewer than 67 pixels, which is not followed here. */
+/* PyTorch's product of matrices, where it fuses. For pictures of fewer than 67 pixels, and on some processors for all,
+ * it does not, which is not followed here. */
 INLINE float sum_of(const float by[3], float x, float y)
 {
     return fmaf(y, by[1], x * by[0]) + by[2];
