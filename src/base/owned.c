@@ -55,8 +55,8 @@ void lc__disown(lc__free_fn *free, void *self)
     if (f) f->owned = false;
 }
 
-bool lc__not_owned(lc__free_fn *free, const void *self)
+void lc__free_unless_owned(lc__free_fn *free, void *self)
 {
     const front *f = front_of(free, self);
-    return !f || (is_made(f) && !f->owned);
+    if (free && (!f || (is_made(f) && !f->owned))) free(self);
 }

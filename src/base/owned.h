@@ -21,7 +21,7 @@ void lc__owned_free(void *self);
 lc_status lc__own(lc__free_fn *free, void *self, const char *what, const char *name) LC_MUST_USE;
 /* The owner leaves it to the program again. */
 void lc__disown(lc__free_fn *free, void *self);
-/* Whether nobody has taken it, so that the program may free it. */
-bool lc__not_owned(lc__free_fn *free, const void *self);
+/* Frees what the program gives up (free may be NULL), unless something has taken it over. */
+void lc__free_unless_owned(lc__free_fn *free, void *self);
 
 #endif

@@ -24,8 +24,7 @@ void lc__transform_free(lc_transform *t)
 void lc_transform_release(lc_transform *t)
 {
     if (!t || !t->ops) return;
-    lc__free_fn *free = LC__SLOT(t->ops, free);
-    if (free && lc__not_owned(free, t->self)) free(t->self);
+    lc__free_unless_owned(LC__SLOT(t->ops, free), t->self);
     *t = (lc_transform){0};
 }
 
@@ -44,7 +43,6 @@ void lc__sampler_free(lc_sampler *s)
 void lc_sampler_release(lc_sampler *s)
 {
     if (!s || !s->ops) return;
-    lc__free_fn *free = LC__SLOT(s->ops, free);
-    if (free && lc__not_owned(free, s->self)) free(s->self);
+    lc__free_unless_owned(LC__SLOT(s->ops, free), s->self);
     *s = (lc_sampler){0};
 }

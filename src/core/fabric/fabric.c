@@ -2,6 +2,7 @@
 /* Fabric: strategy, precision, graph, loggers and checkpoints without the trainer (fabric.h). */
 #include "base/args.h"
 #include "base/io.h"
+#include "base/owned.h"
 #include "core/hooks/hooks.h"
 #include "core/hooks/precision_calls.h"
 #include "core/loop/loop.h"
@@ -29,6 +30,14 @@ static void free_loggers(const lc_logger *loggers, int n)
 {
     for (int i = 0; i < n; i++)
         if (LC__SLOT(loggers[i].ops, free)) loggers[i].ops->free(loggers[i].self);
+}
+
+/* What the program has given, and there is no fabric to take it over. */
+static void free_given(const lc_fabric_args *o)
+{
+    const lc_precision *p = o->precision_plugin;
+    for (int i = 0; i < o->n_loggers; i++) lc__free_unless_owned(LC__SLOT(o->loggers[i].ops, free), o->loggers[i].self);
+    if (p) lc__free_unless_owned(LC__SLOT(p->ops, teardown), p->self);
 }
 
 static lc_status check_options(const lc_fabric_args *o)
@@ -116,16 +125,17 @@ lc_status lc_fabric_new_with(lc_fabric **out, const lc_fabric_args *args)
     char device[LC__DEVICE_NAME];
     lc_status status = LC_OK;
     if (out) *out = NULL;
-    LC_TRY(lc__list_check("loggers", o.n_loggers, o.loggers));
+    lc__first_error e = {0}; /* loggers and the precision are taken over in any case */
+    lc__first_error_note(&e, lc__list_check("loggers", o.n_loggers, o.loggers));
+    if (e.status < 0) o.n_loggers = 0;
     lc_fabric *f = calloc(1, sizeof *f);
     if (f) f->mark = LC__MARK_OF(FABRIC);
     if (f) f->loggers = calloc((size_t)o.n_loggers + 1, sizeof *f->loggers);
     if (!f || !f->loggers) {
-        free_loggers(o.loggers, o.n_loggers);
+        free_given(&o);
         status = lc_fail(LC_ERR_MEMORY, "out of memory: a fabric");
         goto done;
     }
-    lc__first_error e = {0}; /* both are taken over in any case */
     lc__first_error_note(&e, lc__precision_take(o.precision, o.precision_plugin, &f->precision, &f->precision_self));
     lc__first_error_note(&e, lc__loggers_take(o.loggers, o.n_loggers, f->loggers, &f->n_loggers));
     LC_TRY_GOTO(status, done, lc__first_error_status(&e));

@@ -75,11 +75,7 @@ lc_status lc__precision_take(const char *name, const lc_precision *plugin, lc_pr
     }
     LC_TRY(lc__ops_take(ops, sizeof *ops, plugin->ops, offsetof(lc_precision_ops, scale_changes), "a precision",
                         "LC_PRECISION_OPS_INIT"));
-    lc_status owned = lc__own(ops->teardown, plugin->self, "precision", ops->name ? ops->name : "");
-    if (owned < 0) {
-        ops->teardown = NULL; /* another one's */
-        return owned;
-    }
+    LC_TRY(lc__own(ops->teardown, plugin->self, "precision", ops->name ? ops->name : ""));
     *self = plugin->self; /* from here on it must be torn down */
     if (!ops->name) return lc_fail(LC_ERR_ARGUMENT, "a precision needs ops with a name");
     if (!name || !strcmp(name, ops->name)) return LC_OK;

@@ -109,7 +109,7 @@ lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback)
     if (!callback.ops->name)
         return lc_fail(LC_ERR_ARGUMENT, "a callback needs ops that start with LC_CALLBACK_OPS_INIT(\"name\")");
     if (!lc__has_mark(t, LC__MARK_OF(TRAINER))) {
-        if (LC__SLOT(callback.ops, free)) callback.ops->free(callback.self);
+        lc__free_unless_owned(LC__SLOT(callback.ops, free), callback.self);
         return lc__not_a(t, LC__MARK_OF(TRAINER), __func__);
     }
     for (int i = 0; i < t->n_callbacks && callback.self && LC__SLOT(callback.ops, free); i++)

@@ -114,9 +114,13 @@ TEST(a_callback_a_logger_a_profiler_and_a_precision_belong_to_one_trainer)
     CHECK_STATUS(lc_fabric_new(&fabric, .precision_plugin = &precision), LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "precision '16-mixed' was taken over before");
     CHECK_STATUS(lc_trainer_add_callback(first, callback), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_trainer_add_callback(NULL, callback), LC_ERR_ARGUMENT);
     lc_early_stopping_info info;
     CHECK_OK(lc_early_stopping_get(&callback, &info)); /* still there */
     lc_trainer_free(first);
+    CHECK_OK(lc_learning_rate_monitor(&callback));
+    CHECK_STATUS(lc_early_stopping_get(&callback, &info), LC_ERR_ARGUMENT);
+    callback.ops->free(callback.self);
 }
 
 /* Nobody frees it, so any trainer may have it. */
