@@ -136,7 +136,6 @@ typedef struct lc_optimizer_config {
 
 typedef struct lc_optimizers {
     int n, n_schedulers;
-    unsigned errors; /* that this thread had reported before the hook; set by the trainer */
     lc_optimizer_config optimizers[LC_MAX_OPTIMIZERS];
     lc_scheduler_config schedulers[LC_MAX_OPTIMIZERS];
 } lc_optimizers;

@@ -211,8 +211,8 @@ lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optim
     if (!m || n < 0 || n > LC_MAX_OPTIMIZERS)
         return lc_fail(LC_ERR_ARGUMENT, "lc_fabric_setup takes a module and up to %d optimizers", LC_MAX_OPTIMIZERS);
     LC_TRY(lc_module_status(m));
-    if (!n) LC_TRY(lc__module_move(m, f->graph->on));             /* what an optimizer has made stays in its place */
-    f->optimizers = (lc_optimizers){.errors = lc__error_count()}; /* the module has those of constructors */
+    if (!n) LC_TRY(lc__module_move(m, f->graph->on)); /* what an optimizer has made stays in its place */
+    f->optimizers = (lc_optimizers){0};
     for (int i = 0; i < n; i++) LC_TRY(lc_optimizers_add(&f->optimizers, optimizers[i]));
     LC_TRY(lc__precision_check(&f->precision, &f->optimizers));
     LC_TRY(lc__precision_convert_module(&f->precision, &f->precision_self, m));

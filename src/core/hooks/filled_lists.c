@@ -10,12 +10,12 @@
 #include <lightc/sched.h>
 #include <lightc/trainer.h>
 
-/* A constructor that fails returns NULL and leaves its message. */
-static lc_status absent(const char *what, const lc_optimizers *out)
+/* A constructor that fails returns NULL and leaves its message; a NULL may have other reasons. */
+static lc_status absent(const char *what)
 {
-    lc_status why = lc__error_since(out->errors);
-    if (why < 0) return lc_fail(why, "there is no %s: %s", what, lc_error_message());
-    return lc_fail(LC_ERR_ARGUMENT, "the %s to add is NULL", what);
+    const char *last = lc_error_message();
+    return lc_fail(LC_ERR_ARGUMENT, "the %s to add is NULL%s%s%s", what,
+                   *last ? " (the last error of this thread: " : "", last, *last ? ")" : "");
 }
 
 static lc_status added_before(const char *what)
@@ -27,7 +27,7 @@ lc_status lc_optimizers_add_step(lc_optimizers *out, lc_optimizer *optimizer, lc
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
-    if (!optimizer) return absent("optimizer", out);
+    if (!optimizer) return absent("optimizer");
     for (int i = 0; i < out->n; i++)
         if (out->optimizers[i].optimizer == optimizer) return added_before("optimizer");
     if (out->n == LC_MAX_OPTIMIZERS) {
@@ -59,7 +59,7 @@ static lc_status check_scheduler(const lc_optimizers *out, const lc_scheduler_co
 lc_status lc_optimizers_add_scheduler(lc_optimizers *out, lc_scheduler_config config)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    if (!config.scheduler) return absent("scheduler", out);
+    if (!config.scheduler) return absent("scheduler");
     LC__IS(config.scheduler, SCHEDULER, LC_ERR_ARGUMENT);
     if (config.scheduler->parent) return lc__scheduler_is_child(config.scheduler);
     for (int i = 0; i < out->n_schedulers; i++)

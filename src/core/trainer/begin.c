@@ -271,10 +271,11 @@ static lc_status set_up_optimizers(lc_trainer *t)
 {
     lc_optimizer *list[LC_MAX_OPTIMIZERS];
     lc__optimizers_free(t);
-    t->optimizers.errors = lc__error_count();
-    LC_TRY(lc__hook(t, LC_HOOK_CONFIGURE_OPTIMIZERS, &(lc__hook_args){.optimizers = &t->optimizers}));
-    lc_status s = lc_module_status(t->m);
-    if (s < 0) return lc_fail_context(s, "configure_optimizers of %s", t->mo.name);
+    lc_status s = lc__hook(t, LC_HOOK_CONFIGURE_OPTIMIZERS, &(lc__hook_args){.optimizers = &t->optimizers});
+    /* A constructor that failed has told the module why; the hook may only know that there is no optimizer. */
+    if (lc_module_root(t->m)->status < 0)
+        s = lc_fail_context(lc_module_status(t->m), "configure_optimizers of %s", t->mo.name);
+    LC_TRY(s);
     if (!t->optimizers.n)
         lc_trainer_message(t, LC_WARNING, "configure_optimizers of %s added no optimizers: nothing will be trained",
                            t->mo.name);
