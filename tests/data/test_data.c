@@ -478,10 +478,18 @@ TEST(a_sampler_belongs_to_one_loader)
 {
     lc_dataset *d = make_numbers(3, -1, 0);
     lc_dataloader *one, *two;
+    static max_align_t room[16];
     lc_sampler sampler, copy;
     CHECK_OK(lc_sampler_random(3, 1, &sampler));
+    const lc_sampler_ops *ops = sampler.ops;
     copy = sampler;
     CHECK_OK(lc_dataloader_new(&one, .dataset = d, .sampler = &sampler));
+    CHECK_STATUS(lc_dataloader_new(&two, .dataset = d, .sampler = &copy), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "sampler 'random' was taken over before");
+    lc_sampler_release(&copy); /* of no effect */
+    CHECK_OK(lc_dataloader_begin(one, 0, 0));
+    /* Memory that a constructor did not make, as that of a sampler that has been freed. */
+    copy = (lc_sampler){ops, room + 8};
     CHECK_STATUS(lc_dataloader_new(&two, .dataset = d, .sampler = &copy), LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "sampler 'random' was taken over before");
     lc_dataloader_free(one);

@@ -3,6 +3,7 @@
  * the list. */
 #include "test.h"
 
+#include <fcntl.h>
 #include <lightc/lightc.h>
 #include <string.h>
 
@@ -25,6 +26,16 @@ TEST(lists_of_callbacks)
                                   .n_parameters_to_prune = 2),
                  LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "parameters_to_prune[1] is NULL");
+}
+
+/* The callback is freed before it has opened its files. */
+TEST(a_list_of_what_is_not_measured)
+{
+    const char *const keys[] = {"none"};
+    CHECK(fcntl(0, F_GETFD) >= 0 || open("/dev/null", O_RDONLY) == 0);
+    CHECK_STATUS(lc_device_stats_monitor(&cb, .filter_keys = keys, .n_filter_keys = 1), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "filter_keys names \"none\", which is not measured");
+    CHECK(fcntl(0, F_GETFD) >= 0); /* it would be closed as one of them */
 }
 
 TEST(lists_about_a_module)

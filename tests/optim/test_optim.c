@@ -229,6 +229,45 @@ TEST(a_shorter_table_is_read_to_its_end)
     free(ops);
 }
 
+static lc_status wordless_accept(const lc_optimizer *opt, const lc_tensor *parameter)
+{
+    (void)opt, (void)parameter;
+    return LC_ERR_IO;
+}
+
+static lc_status wordless_step(lc_optimizer *opt, lc_evaluate_fn *evaluate, void *ctx)
+{
+    (void)opt, (void)evaluate, (void)ctx;
+    return LC_ERR_IO;
+}
+
+static lc_status no_loss(void *ctx, double *loss)
+{
+    (void)ctx, (void)loss;
+    return LC_OK;
+}
+
+/* A message from before is about another matter. */
+TEST(a_function_that_fails_without_a_message)
+{
+    world w;
+    lc_optimizer *opt, *sgd;
+    world_init(&w, LC_F64);
+    sgd = lc_sgd(&w.root, .lr = 1e-3);
+    lc_optimizer_ops ops = *sgd->ops;
+    ops.accept = wordless_accept;
+    ops.step_closure = wordless_step;
+    CHECK_OK(lc_optimizer_new(&ops, &w.root, 0, &opt));
+    for (int i = 0; i < 2; i++) {
+        (void)lc_fail(LC_ERR_IO, "another matter");
+        CHECK_STATUS(i ? lc_optimizer_step_closure(opt, no_loss, NULL) : lc_optimizer_add_group(opt, "all", w.p, 2),
+                     LC_ERR_IO);
+        CHECK_CONTAINS(lc_error_message(), "it returned an error (input or output failed) without a message");
+    }
+    lc_optimizer_free(sgd);
+    world_free(&w, opt);
+}
+
 TEST(errors_name_the_wrong_argument)
 {
     lc_module m;

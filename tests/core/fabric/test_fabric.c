@@ -336,6 +336,20 @@ TEST(a_step_of_what_is_no_optimizer_fails)
     }
 }
 
+static int freed;
+static lc_status full(void *self, const lc_log_row *row)
+{
+    (void)self, (void)row;
+    return lc_fail(LC_ERR_IO, "the disk of the test is full");
+}
+static void count_free(void *self)
+{
+    (void)self;
+    freed++;
+}
+static const lc_logger_ops full_ops = {LC_LOGGER_OPS_INIT, .name = "full", .start = memory_start, .log_row = full,
+                                       .free = count_free};
+
 TEST(a_number_of_loggers_without_a_list)
 {
     lc_fabric *f = NULL;
@@ -343,6 +357,38 @@ TEST(a_number_of_loggers_without_a_list)
     CHECK_CONTAINS(lc_error_message(), "n_loggers is 2, but loggers is NULL");
     CHECK_STATUS(lc_fabric_new(&f, .n_loggers = -1), LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "n_loggers is -1; it must not be negative");
+}
+
+static int torn_down;
+static void count_teardown(void *self)
+{
+    (void)self;
+    torn_down++;
+}
+
+/* What a fabric frees, it frees once, also if it cannot be made. */
+TEST(what_a_fabric_that_is_not_made_has_taken_over)
+{
+    static const lc_precision_ops ops = {LC_PRECISION_OPS_INIT("mine"), .teardown = count_teardown};
+    const lc_precision precision = {&ops, &torn_down};
+    const lc_logger logger = {&full_ops, &freed}, both[] = {{0}, logger};
+    lc_fabric *f = NULL;
+    freed = torn_down = 0;
+    CHECK_STATUS(
+        lc_fabric_new(&f, .precision = "other", .precision_plugin = &precision, .loggers = &logger, .n_loggers = 1),
+        LC_ERR_CONFIG);
+    CHECK_EQ(torn_down, 1);
+    CHECK_EQ(freed, 1);
+    CHECK_STATUS(lc_fabric_new(&f, .precision_plugin = &precision, .loggers = both, .n_loggers = 2), LC_ERR_ARGUMENT);
+    CHECK_EQ(torn_down, 2);
+    CHECK_EQ(freed, 2);
+    CHECK_STATUS(lc_fabric_new(&f, .precision_plugin = &precision, .n_loggers = 2), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_loggers is 2, but loggers is NULL");
+    CHECK_EQ(torn_down, 3);
+    CHECK_STATUS(lc_fabric_new(NULL, .precision_plugin = &precision, .loggers = &logger, .n_loggers = 1),
+                 LC_ERR_ARGUMENT);
+    CHECK_EQ(torn_down, 4);
+    CHECK_EQ(freed, 3);
 }
 
 TEST(a_precision_that_sees_an_overflow_skips_the_update)
@@ -362,19 +408,85 @@ TEST(a_precision_that_sees_an_overflow_skips_the_update)
     close_loop(&l);
 }
 
-static int freed;
-static lc_status full(void *self, const lc_log_row *row)
+static bool fails_to_start;
+static lc_status wordless_start(void *self, const lc_run_info *run)
+{
+    (void)self, (void)run;
+    return fails_to_start ? LC_ERR_IO : LC_OK;
+}
+static lc_status wordless_row(void *self, const lc_log_row *row)
 {
     (void)self, (void)row;
-    return lc_fail(LC_ERR_IO, "the disk of the test is full");
+    return LC_ERR_IO;
 }
-static void count_free(void *self)
+
+/* A message from before is about another matter. */
+TEST(a_logger_that_fails_without_a_message)
 {
-    (void)self;
-    freed++;
+    static const lc_logger_ops ops = {LC_LOGGER_OPS_INIT, .name = "mine", .start = wordless_start,
+                                      .log_row = wordless_row};
+    const lc_logger logger = {&ops, NULL};
+    for (int starts = 0; starts < 2; starts++) {
+        char dir[256];
+        lc_fabric *f;
+        CHECK(world_dir(dir, sizeof dir));
+        fails_to_start = !starts;
+        CHECK_OK(lc_fabric_new(&f, .loggers = &logger, .n_loggers = 1, .default_root_dir = dir));
+        (void)lc_fail(LC_ERR_IO, "another matter");
+        CHECK_STATUS(lc_fabric_log(f, "loss", 0.5, -1), LC_ERR_IO);
+        CHECK_CONTAINS(lc_error_message(), "it returned an error (input or output failed) without a message");
+        lc_fabric_free(f);
+        world_remove(dir);
+    }
 }
-static const lc_logger_ops full_ops = {LC_LOGGER_OPS_INIT, .name = "full", .start = memory_start, .log_row = full,
-                                       .free = count_free};
+
+static bool fails_to_visit, fails_the_check;
+static lc_status wordless_visit(lc_optimizer *opt, bool load, lc_status (*fn)(void *, const char *, lc_tensor *),
+                                void *ctx)
+{
+    (void)opt, (void)load, (void)fn, (void)ctx;
+    return fails_to_visit ? LC_ERR_IO : LC_OK;
+}
+static lc_status wordless_check(const lc_optimizer *opt)
+{
+    (void)opt;
+    return fails_the_check ? LC_ERR_IO : LC_OK;
+}
+
+TEST(an_optimizer_that_fails_without_a_message)
+{
+    char dir[256], path[300];
+    lc_fabric *f;
+    lc_module *m;
+    lc_optimizer *opt, *sgd;
+    CHECK(world_dir(dir, sizeof dir));
+    snprintf(path, sizeof path, "%s/own.ckpt", dir);
+    CHECK_OK(lc_fabric_new(&f, .threads = 1));
+    CHECK_OK(lc_module_new(&wave_class, NULL, 5, &m));
+    sgd = lc_sgd(m, .lr = 0.1);
+    lc_optimizer_ops ops = *sgd->ops;
+    ops.visit_own = wordless_visit;
+    ops.check = wordless_check;
+    CHECK_OK(lc_optimizer_new(&ops, m, 0, &opt));
+    lc_tensor *weight = ((wave *)m)->l1.weight;
+    CHECK_EQ(lc_optimizer_add_group(opt, "all", &weight, 1), 0);
+    CHECK_OK(lc_fabric_setup(f, m, &opt, 1));
+    fails_to_visit = true;
+    (void)lc_fail(LC_ERR_IO, "another matter");
+    CHECK_STATUS(lc_fabric_save(f, path, NULL), LC_ERR_IO);
+    CHECK_CONTAINS(lc_error_message(), "it returned an error (input or output failed) without a message");
+    fails_to_visit = false;
+    CHECK_OK(lc_fabric_save(f, path, NULL));
+    fails_the_check = true;
+    (void)lc_fail(LC_ERR_IO, "another matter");
+    CHECK_STATUS(lc_fabric_load(f, path, NULL), LC_ERR_FORMAT);
+    CHECK_CONTAINS(lc_error_message(), "optimizer 0: it returned an error (input or output failed) without a message");
+    lc_fabric_free(f);
+    lc_optimizer_free(opt);
+    lc_optimizer_free(sgd);
+    lc_module_free(m);
+    world_remove(dir);
+}
 
 TEST(rows_go_to_every_logger)
 {

@@ -306,8 +306,9 @@ TEST(a_time_with_colons_has_days_hours_minutes_and_seconds)
         const char *text;
         double seconds;
     } good[] = {{"00:02:30:00", 9000}, {"1:00:00:05", 86405}, {"00:00:90:00", 5400}};
-    static const char *const bad[] = {"1:2",         "01:02",       "01:02:03",  "0:0:0:1", "00:00:00:01:00",
-                                      "00:00:00:1x", "-1:00:00:00", ":00:00:00", "1:00:00:"};
+    static const char *const bad[] = {
+        "1:2",         "01:02",       "01:02:03",  "0:0:0:1",  "00:00:00:01:00",
+        "00:00:00:1x", "-1:00:00:00", ":00:00:00", "1:00:00:", "99999999999999999999:00:00:00"};
     lc_duration d;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         CHECK_OK(lc_duration_parse(good[i].text, &d));
