@@ -28,7 +28,7 @@ typedef struct lc_reduce_args {
     lc_dims dims; /* none: all */
     bool keepdim;
     double correction; /* lc_var, lc_std */
-    double p;          /* lc_norm: INFINITY and -INFINITY work; 0 counts, and no gradient flows through */
+    double p;          /* lc_norm: INFINITY and -INFINITY work; 0 counts what is not 0, and has no gradient */
 } lc_reduce_args;
 LC_DEFAULTS(lc_reduce, lc_reduce_args, .correction = 1, .p = 2)
 
