@@ -469,6 +469,9 @@ TEST(a_loader_belongs_to_one_combined_loader)
     CHECK_STATUS(lc_loaders_add(&list, one), LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "the loader to add belongs to a combined loader");
     lc_dataloader_free(one); /* of no effect */
+    CHECK_STATUS(lc_combined_loader_new(LC_SEQUENTIAL, 1, (lc_dataloader *[]){(lc_dataloader *)d}, &again),
+                 LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "this is not a data loader");
     CHECK_EQ(lc_dataloader_length(all, 0), 3);
     lc_dataloader_free(all);
     lc_dataset_unref(d);

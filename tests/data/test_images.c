@@ -210,7 +210,7 @@ TEST(a_csv_of_names_and_targets)
     CHECK_EQ(lc_image_classes(d), 0);
     CHECK(lc_image_target(d, 0) == 2 && lc_image_target(d, 1) == 10 && lc_image_target(d, 2) == 1);
     lc_dataset_unref(d);
-    static const char mixed[] = "a.png,x\nb.png,1\nc.png,y\n";
+    static const char mixed[] = "a.png,99999999999999999999\nb.png,1\nc.png,y\n";
     put("mixed.csv", mixed, sizeof mixed - 1);
     CHECK_OK(lc_image_list_new(in_root("mixed.csv"), &d, .height = 2, .width = 2));
     CHECK_EQ(lc_image_classes(d), 3);

@@ -287,7 +287,11 @@ TEST(a_program_cannot_drop_what_a_module_has)
     lc_tensor_unref(p);
     CHECK_OK(lc_tensor_read(p, value, sizeof value));
     CHECK(value[0] == 1);
+    lc_tensor_ref(p);
     lc_module_release(&other);
+    (void)lc_fail(LC_ERR_IO, "another matter");
+    lc_tensor_unref(p); /* no module has it any more */
+    CHECK_CONTAINS(lc_error_message(), "another matter");
 }
 
 TEST(lists_of_parameters)

@@ -364,6 +364,9 @@ TEST(a_schedule_belongs_to_one_other)
     CHECK_STATUS(lc_optimizers_add_scheduler(&list, (lc_scheduler_config){.scheduler = one}), LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "the schedule StepLR belongs to a ChainedScheduler");
     lc_scheduler_free(one); /* of no effect */
+    parts[0] = (lc_scheduler *)f.opt;
+    CHECK(lc_chained_scheduler(f.opt, .schedulers = parts, .n_schedulers = 1) == NULL);
+    CHECK_CONTAINS(lc_error_message(), "this is not a schedule");
     CHECK_OK(lc_scheduler_step(all));
     teardown(&f, all);
 }

@@ -316,8 +316,25 @@ TEST(clipping_after_the_update)
         }
         CHECK_CONTAINS(lc_error_message(), "the gradients were clipped in an earlier step, after its update; clip them "
                                            "between the backward pass and the update at test_fabric.c:");
+        train(&l, 0, 1, 1, 0); /* the error was that of one step */
         close_loop(&l);
     }
+}
+
+TEST(a_clipping_by_value_between_steps_is_for_the_next_update)
+{
+    loop l;
+    float before[WEIGHTS], after[WEIGHTS];
+    open_loop(&l);
+    weights(l.m, before);
+    lc_clip_grad_value(l.opt, 0);
+    train(&l, 0, 1, 1, 0);
+    weights(l.m, after);
+    CHECK(memcmp(before, after, sizeof before) == 0); /* no gradient is left */
+    train(&l, 1, 2, 1, 0);
+    weights(l.m, after);
+    CHECK(memcmp(before, after, sizeof before) != 0);
+    close_loop(&l);
 }
 
 /* An update that is left out because its optimizer is gone must not pass as one. */
