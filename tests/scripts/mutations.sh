@@ -393,6 +393,27 @@ mutate 'a file of options starts no rank' src/core/trainer/start_ranks.c 's/if (
 mutate 'layers used before their init' src/nn/nn_internal.h 's/if (__builtin_expect(!lc__has_mark(l, LC__MARK_OF(MODULE)), 0)) return/if (!(l)) return/' test_nn:not_initialized
 mutate 'hosts that a file names twice' src/launch/mpirun.c 's/if (\*line \&\& !is_there(out, line))/if (*line)/' test_launch:hosts_of_a_file
 mutate 'slots beyond the end of a vtable' src/base/args.c 's/memcpy(to, given, \*(const size_t \*)given)/memcpy(to, given, size)/' test_vtable_sizes:vtables
+mutate 'a plug-in that two things own' src/base/owned.c 's/ || f->owned))/))/' test_options_again:belong_to_one_trainer
+mutate 'memory that no constructor made taken over' src/base/owned.c 's/(!is_made(f) || f->owned)/f->owned/' test_data:a_sampler_belongs
+mutate 'a callback of another trainer freed' src/core/hooks/callback_list.c 's/lc__free_unless_owned(LC__SLOT(callback\.ops, free), callback\.self);/callback.ops->free(callback.self);/' test_options_again:belong_to_one_trainer
+mutate 'a precision of a fabric that is not made' src/core/fabric/fabric.c 's/lc__first_error_note(&e, lc__list_check(\([^;]*\)));/LC_TRY(lc__list_check(\1));/' test_fabric:that_is_not_made
+mutate 'a constructor that failed blamed on the list' src/core/trainer/begin.c 's/if (lc_module_root(t->m)->status < 0)/if (s >= 0 \&\& lc_module_root(t->m)->status < 0)/' test_hook_errors:an_optimizer_that_is_null
+mutate 'a state that failed with an older message' src/core/resume/save.c 's/lc__said(\(cb->ops\.save_state([^;]*)\), before)/((void)before, \1)/' test_hook_errors:a_state_without
+mutate 'a transform that failed with an older message' src/data/compose.c 's/status = lc__answered(status, before, "describe", "a transform");//' test_answers:names_the_function
+mutate 'an optimizer that failed with an older message' src/optim/optimizer.c 's/lc__said(\(opt->ops->accept([^;]*)\), before)/((void)before, \1)/' test_optim:a_function_that_fails
+mutate 'a logger that failed with an older message' src/core/fabric/logging.c 's/lc__said(\(f->loggers\[i\]\.ops->log_row([^;]*)\), before)/((void)before, \1)/' test_fabric:a_logger_that_fails
+mutate 'a clipping by value of an earlier step' src/optim/macros.c 's/if (!by_norm \&\& !by_value)/if (!by_norm)/' test_fabric:clipping_after
+mutate 'a clipping between steps refused' src/optim/macros.c 's/opt->clip_step \&\& //' test_fabric:between_steps
+mutate 'a module released in its run' src/module/module.c 's/if (m->trainer) {/if (false) {/' test_hook_errors:must_not_do
+mutate 'a tensor of a module dropped' src/tensor/tensor.c 's/if (t->modules \&\& /if (false \&\& /' test_module:cannot_drop
+mutate 'a tensor that stays with a module released' src/module/module.c 's/m->tensors\[i\]\.tensor->modules--;//' test_module:cannot_drop
+mutate 'a loader of two combined loaders' src/data/combined.c 's/else if (lc__dataloader_is_part(loaders\[i\]))/else if (false)/' test_data:a_loader_belongs
+mutate 'a schedule of two others' src/optim/sched/scheduler.c 's/if (parts->children\[i\]->parent) return/if (false) return/' test_sched:belongs_to_one_other
+mutate 'an update of what is not an optimizer left out' src/core/fabric/step.c 's/note(f, lc__not_a(optimizer,\([^;]*\)));/(void)f, (void)lc__not_a(optimizer,\1);/' test_fabric:a_step_of_what
+mutate 'a list that is NULL read' src/base/handle.c 's/if (n \&\& !list)/if (false)/' test_null_lists
+mutate 'padding that no sample needs' src/data/loader.c 's/ || o->pad_multiple != 1 / /' test_lengths:what_is_refused
+mutate 'a time of hours and minutes' src/core/options/value.c 's/(i \&\& end - p != 2) || //' test_options:a_time_with_colons
+mutate 'a target beyond 64 bits taken for a name' src/data/image_files.c 's/\*fits = !errno;/*fits = true;/; s/return end != text \&\& !\*end;/return end != text \&\& !*end \&\& !errno;/' test_images:names_and_targets
 mutate 'reserved members of operators ignored' src/record/record.c 's/    LC_TRY(lc__reserved_check(op->reserved, "lc_op"));\n//' test_reserved
 mutate 'reserved members of kernels ignored' src/engine/plan/choose_kernel.c 's/lc__reserved_check(call->kernel->reserved, "lc_kernel")/LC_OK/' test_reserved
 }
