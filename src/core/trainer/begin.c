@@ -272,7 +272,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
     lc_optimizer *list[LC_MAX_OPTIMIZERS];
     lc__optimizers_free(t);
     lc_status s = lc__hook(t, LC_HOOK_CONFIGURE_OPTIMIZERS, &(lc__hook_args){.optimizers = &t->optimizers});
-    /* A constructor that failed has told the module why; the hook may only know that there is no optimizer. */
+    /* The module has the error of a constructor that failed; the hook may only know that there is no optimizer. */
     if (lc_module_root(t->m)->status < 0)
         s = lc_fail_context(lc_module_status(t->m), "configure_optimizers of %s", t->mo.name);
     LC_TRY(s);

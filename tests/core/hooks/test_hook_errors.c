@@ -59,7 +59,7 @@ static lc_status add_null_scheduler(lc_module *self, lc_optimizers *out)
     return lc_optimizers_add_scheduler(out, (lc_scheduler_config){0});
 }
 
-/* A constructor that failed has said why. Where that is not known, the last error is called no more than that. */
+/* A constructor that failed has said why. If nobody has, the message calls the last error no more than that. */
 TEST(an_optimizer_that_is_null)
 {
     static const struct {
