@@ -184,4 +184,25 @@ TEST(gradients_are_written_as_f32)
     }
 }
 
+/* As a toggled optimizer's parameters: what a step computes from them after they are thawed has gradients again. */
+TEST(a_parameter_that_is_frozen_for_a_part_of_a_step)
+{
+    for (int k = 0; k < 3; k++) {
+        world w;
+        double sum;
+        float gradient[N];
+        begin(&w, types[k]);
+        CHECK_OK(lc_step_begin(w.g, 0, 0));
+        lc_tensor_set_requires_grad(w.p, false);
+        CHECK_OK(lc_item(lc_sum(lc_add_scalar(w.p, 1)), &sum));
+        CHECK_NEAR(sum, N, 0);
+        lc_tensor_set_requires_grad(w.p, true);
+        lc_backward(lc_sum(lc_mul_scalar(w.p, 2)));
+        CHECK_OK(lc_tensor_read(lc_gradient(w.p), gradient, sizeof gradient));
+        for (int i = 0; i < N; i++) CHECK_NEAR(gradient[i], 2, 0);
+        CHECK_OK(lc_step_end(w.g));
+        end(&w);
+    }
+}
+
 TEST_MAIN

@@ -19,10 +19,10 @@ static lc_tensor *convert(lc_graph *g, lc_tensor *t, lc_dtype dtype, lc_site sit
 }
 
 /* t is this graph's handle of `given`. The value is converted again after a write, and not shared with what is recorded
- * without gradients. */
+ * without gradients, of the step or of t, which may be frozen for a part of the step. */
 static lc_tensor *as_seen(lc_graph *g, lc_tensor *given, lc_tensor *t, lc_site site)
 {
-    uint64_t now = g->writes << 1 | (g->no_grad != 0);
+    uint64_t now = g->writes << 2 | (uint64_t)t->requires_grad << 1 | (g->no_grad != 0);
     if (t->as_seen.graph != g || t->as_seen.generation != g->generation || t->as_seen.at != now) {
         t->as_seen.value = convert(g, given, LC_F32, site);
         t->as_seen.graph = g;
