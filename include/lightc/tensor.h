@@ -88,7 +88,8 @@ LC_API lc_status lc_tensor_new_layout(lc_dtype dtype, int ndim, const int64_t *s
 LC_API lc_tensor *lc_tensor_ref(lc_tensor *t); /* returns t */
 LC_API void lc_tensor_unref(lc_tensor *t);     /* NULL is fine; step tensors are ignored */
 
-/* Whether gradients are computed for a persistent tensor (default: no; parameters: yes). */
+/* Whether gradients are computed for a persistent tensor (default: no; parameters: yes). In a step this holds for what
+ * is recorded from then on; what was recorded before with the tensor runs first, if the value changes. */
 LC_API void lc_tensor_set_requires_grad(lc_tensor *t, bool requires_grad);
 LC_API bool lc_tensor_requires_grad(const lc_tensor *t);
 

@@ -254,6 +254,8 @@ void lc_tensor_set_requires_grad(lc_tensor *t, bool requires_grad)
 {
     LC__IS_TENSOR(t, );
     if (t->kind != LC_TENSOR_PERSISTENT || t->requires_grad == requires_grad) return;
+    /* What the step has recorded is planned with the old value. The step keeps an error of this. */
+    (void)!lc__tensor_run(t);
     uint64_t other = t->other_id ? t->other_id : lc__new_id(t);
     t->requires_grad = requires_grad;
     if (t->flat) t->flat->trained[t->flat_index] = requires_grad;

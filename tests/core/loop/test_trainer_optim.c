@@ -402,6 +402,40 @@ TEST(toggling)
     check_resume(&p, &manual_ops, 2);
 }
 
+/* The same by hand: what was recorded before a parameter is frozen or thawed has gradients as it was. */
+static lc_tensor *frozen_by_hand(pair *p, lc_tensor *x, int64_t i)
+{
+    lc_module *self = &p->base;
+    lc_optimizer *oa = lc_manual_optimizer(self, 0), *ob = lc_manual_optimizer(self, 1);
+    (void)i;
+    if (lc_manual_zero_grad(self, NULL) < 0) return NULL;
+    lc_tensor_set_requires_grad(p->b, false);
+    lc_tensor *loss = lc_mul(lc_mul(p->a, p->b), x);
+    if (lc_manual_backward(self, loss) < 0 || lc_manual_step(self, oa) < 0) return NULL;
+    lc_tensor_set_requires_grad(p->b, true);
+    lc_tensor_set_requires_grad(p->a, false);
+    loss = lc_mul(lc_mul(p->a, p->b), x);
+    if (lc_manual_backward(self, loss) < 0 || lc_manual_step(self, ob) < 0) return NULL;
+    lc_tensor_set_requires_grad(p->a, true);
+    return loss;
+}
+
+TEST(freezing_by_hand)
+{
+    pair p = {.step = frozen_by_hand, .optimizers = one_each, .n = 4};
+    double a, b, wa = 1, wb = 1;
+    int64_t step;
+    pair now = p;
+    train(&now, &manual_ops, 1, 0, &a, &b, &step);
+    for (int i = 0; i < 4; i++) {
+        wa -= 0.5 * wb * i;
+        wb -= 0.25 * wa * i;
+    }
+    CHECK_NEAR(a, wa, 1e-4 * fabs(wa));
+    CHECK_NEAR(b, wb, 1e-4 * fabs(wb));
+    check_resume(&p, &manual_ops, 2);
+}
+
 /* The plans are found again when the same toggling returns: after the first steps nothing more is planned. */
 TEST(toggling_plans_once)
 {
