@@ -23,7 +23,9 @@ static int segments_of(const lc_param_group *group, const lc_flat_state *state, 
     for (int i = 0; i < group->n_parameters; i++) {
         lc_tensor *p = group->parameters[i];
         int k = p->flat_index;
-        if (p->flat != state->flat || !state->after[k] || (u && (k < u->first || k >= u->first + u->n))) continue;
+        if (p->flat != state->flat || !state->after[k] || !p->requires_grad ||
+            (u && (k < u->first || k >= u->first + u->n)))
+            continue;
         lc_segment *s = &out[n++];
         *s = (lc_segment){
             .parameter = p, .offset = state->flat->offset[k], .count = lc__numel(&p->type), .index = first_index + i};

@@ -344,29 +344,6 @@ TEST(toggling_keeps_the_gradients_of_others)
     CHECK_NEAR(b, 1 - 0.25 * (0 + 1 + 2), 0);
 }
 
-/* The other optimizer applies the gradients that it has, although its parameters get no new ones. */
-static lc_tensor *other_steps_while_toggled(pair *p, lc_tensor *x, int64_t i)
-{
-    lc_module *self = &p->base;
-    lc_optimizer *oa = lc_manual_optimizer(self, 0), *ob = lc_manual_optimizer(self, 1);
-    (void)i;
-    if (lc_manual_zero_grad(self, NULL) < 0 || lc_manual_backward(self, lc_mul(lc_add(p->a, p->b), x)) < 0) return NULL;
-    if (lc_toggle_optimizer(self, oa) < 0) return NULL;
-    if (lc_clip_gradients(self, ob, 1.5, "norm") < 0 || lc_manual_step(self, ob) < 0) return NULL;
-    if (lc_untoggle_optimizer(self) < 0 || lc_manual_step(self, oa) < 0) return NULL;
-    return x;
-}
-
-TEST(an_optimizer_steps_while_another_is_toggled)
-{
-    pair p = {.step = other_steps_while_toggled, .optimizers = one_each, .n = 3};
-    double a, b;
-    int64_t step;
-    train(&p, &manual_ops, 1, 0, &a, &b, &step);
-    CHECK_NEAR(a, 1 - 0.5 * (0 + 1 + 2), 0);
-    CHECK_NEAR(b, 1 - 0.25 * (0 + 1 + 1.5), 1e-6);
-}
-
 static lc_tensor *toggled(pair *p, lc_tensor *x, int64_t i)
 {
     lc_module *self = &p->base;
