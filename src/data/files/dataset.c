@@ -202,7 +202,8 @@ static lc_status add_field(file_dataset *d, int n, const lc_file_field *fields, 
     if (!given->name || !*given->name)
         return lc_fail(LC_ERR_ARGUMENT, "field %d of a dataset of files has no name", d->n - 1);
     if (!lc__has_mark(given->file, LC__MARK_OF(ARRAY_FILE)))
-        return lc_fail(LC_ERR_ARGUMENT, "field '%.60s' of a dataset of files has no file of arrays", given->name);
+        return lc_fail(LC_ERR_ARGUMENT, "field '%.60s' of a dataset of files has no file of arrays: .file is NULL",
+                       given->name);
     snprintf(f->name, sizeof f->name, "%s", given->name);
     f->out.name = f->name;
     lc_status status = lc__arrays_of_field(n, fields, given, &which, &count);

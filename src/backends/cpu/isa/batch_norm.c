@@ -13,15 +13,6 @@
 #include <math.h>
 
 /* ---- sums over columns ---- */
-/* Rows that are fetched ahead: sums go down a few columns, and processors fetch on their own what follows in a row. */
-#define AHEAD 24
-
-/* Fetches a line of a later row, if one begins with vector u of the columns from `at` on. */
-LC_INLINE void fetch_ahead(const lc_dtype t, const void *x, int64_t at, int64_t lanes, const int u)
-{
-    if (u * VW * stored_size(t) % 64 == 0) __builtin_prefetch(stored_at(t, x, at + AHEAD * lanes + u * VW));
-}
-
 /* s1[l] += sum of (x - pivot), s2[l] += sum of (x - pivot)^2 over rows of `lanes` values. */
 LC_INLINE void moments_chunk(const lc_dtype t, const void *x, const float *pivot, int64_t rows, int64_t lanes,
                              float *s1, float *s2, const int width)

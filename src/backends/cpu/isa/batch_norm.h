@@ -4,10 +4,18 @@
 #define LC_BACKENDS_CPU_ISA_BATCH_NORM_H
 
 #include "backends/cpu/isa.h"
-#include "backends/cpu/isa/vec.h"
+#include "backends/cpu/isa/stored.h"
 #include "backends/cpu/isa/wide.h"
 
 #define SUM_ROWS 32 /* values that are added up in one go; keeps rounding errors small */
+/* Rows that are fetched ahead: sums go down a few columns, and processors fetch on their own what follows in a row. */
+#define AHEAD 24
+
+/* Fetches a line of a later row, if one begins with vector u of the columns from `at` on. */
+LC_INLINE void fetch_ahead(const lc_dtype t, const void *x, int64_t at, int64_t lanes, const int u)
+{
+    if (u * VW * stored_size(t) % 64 == 0) __builtin_prefetch(stored_at(t, x, at + AHEAD * lanes + u * VW));
+}
 
 /* Bytes of scratch for lc__bn_statistics. */
 size_t LC_ISA_NAME(lc__bn_statistics_scratch)(const wide *w);
