@@ -56,7 +56,8 @@ const char *lc__field_difference(const lc_field *a, const lc_field *b);
 
 /* An error unless the transform has what every one must have. */
 lc_status lc__transform_check(const lc_transform *t) LC_MUST_USE;
-/* What it makes of `in`. An error without a message, and a request, are errors that name the transform. */
+/* Calls `describe`: the field that the transform makes of `in`. A failure without a message, and a request (LC_SKIP,
+ * LC_STOP), become errors that name the transform. */
 lc_status lc__transform_describe(const lc_transform *t, const lc_field *in, lc_field *out) LC_MUST_USE;
 /* The owner of a transform takes it (an error if another has it, or had it), and frees it, or leaves it to the caller.
  * Until then lc_transform_release does not free it. */

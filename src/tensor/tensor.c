@@ -254,7 +254,8 @@ void lc_tensor_set_requires_grad(lc_tensor *t, bool requires_grad)
 {
     LC__IS_TENSOR(t, );
     if (t->kind != LC_TENSOR_PERSISTENT || t->requires_grad == requires_grad) return;
-    /* What the step has recorded is planned with the old value. The step keeps an error of this. */
+    /* Operations that read the tensor before are planned with the old value, so they run now. If that fails, the step
+     * keeps the error. */
     (void)!lc__tensor_run(t);
     uint64_t other = t->other_id ? t->other_id : lc__new_id(t);
     t->requires_grad = requires_grad;

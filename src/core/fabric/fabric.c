@@ -32,7 +32,7 @@ static void free_loggers(const lc_logger *loggers, int n)
         if (LC__SLOT(loggers[i].ops, free)) loggers[i].ops->free(loggers[i].self);
 }
 
-/* What the program has given, and there is no fabric to take it over. */
+/* Frees the program's loggers and precision if no fabric could be made to take them over. */
 static void free_given(const lc_fabric_args *o)
 {
     const lc_precision *p = o->precision_plugin;

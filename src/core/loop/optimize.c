@@ -338,7 +338,7 @@ static lc_status step_scheduler(lc_trainer *t, const lc_scheduler_config *c)
     double value, *metric = NULL;
     if (c->reduce_on_plateau) {
         bool found;
-        /* What the batch has logged comes before the values of the validation after it, as in Lightning. */
+        /* The schedule sees the values that this batch logged, not those of a validation, as in Lightning. */
         if (c->interval == LC_INTERVAL_STEP) LC_TRY(lc__results_publish_step(t, &t->logging->train_results));
         LC_TRY(lc__metric_from_rank_zero(t, c->monitor, &found, &value));
         if (!found && c->not_strict) return LC_OK;

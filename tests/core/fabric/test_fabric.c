@@ -383,7 +383,7 @@ static void count_teardown(void *self)
     torn_down++;
 }
 
-/* What a fabric frees, it frees once, also if it cannot be made. */
+/* A fabric frees its loggers and its precision once, also if it cannot be made. */
 TEST(what_a_fabric_that_is_not_made_has_taken_over)
 {
     static const lc_precision_ops ops = {LC_PRECISION_OPS_INIT("mine"), .teardown = count_teardown};

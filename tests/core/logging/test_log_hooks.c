@@ -356,7 +356,7 @@ TEST(batches_of_evaluations)
 
 /* ---- the sanity check ---- */
 
-/* What hooks see: "name=value" for each metric, by hook. */
+/* Each hook writes down the metrics that it can read, as "name=value". */
 typedef struct seen {
     char text[512];
 } seen;

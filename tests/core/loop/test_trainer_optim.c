@@ -147,9 +147,10 @@ static lc_tensor *two_losses(pair *p, lc_tensor *x, int64_t i)
     return both;
 }
 
-TEST(each_optimizer_zeroes_its_own)
+/* The steps train a with the gradient of the first loss, then b with that of the second, which sees the new a. */
+static void check_by_turns(lc_tensor *(*step_of)(pair *p, lc_tensor *x, int64_t i))
 {
-    pair p = {.step = two_losses, .optimizers = one_each, .n = 4};
+    pair p = {.step = step_of, .optimizers = one_each, .n = 4};
     double a, b, wa = 1, wb = 1;
     int64_t step;
     pair now = p;
@@ -162,6 +163,11 @@ TEST(each_optimizer_zeroes_its_own)
     CHECK_NEAR(b, wb, 1e-4 * fabs(wb));
     CHECK_EQ(step, 8); /* every step of every optimizer counts */
     check_resume(&p, &manual_ops, 2);
+}
+
+TEST(each_optimizer_zeroes_its_own)
+{
+    check_by_turns(two_losses);
 }
 
 /* Gradients of two backward passes add up as in PyTorch; they are not averaged. */
@@ -399,18 +405,7 @@ static lc_tensor *frozen_by_hand(pair *p, lc_tensor *x, int64_t i)
 
 TEST(freezing_by_hand)
 {
-    pair p = {.step = frozen_by_hand, .optimizers = one_each, .n = 4};
-    double a, b, wa = 1, wb = 1;
-    int64_t step;
-    pair now = p;
-    train(&now, &manual_ops, 1, 0, &a, &b, &step);
-    for (int i = 0; i < 4; i++) {
-        wa -= 0.5 * wb * i;
-        wb -= 0.25 * wa * i;
-    }
-    CHECK_NEAR(a, wa, 1e-4 * fabs(wa));
-    CHECK_NEAR(b, wb, 1e-4 * fabs(wb));
-    check_resume(&p, &manual_ops, 2);
+    check_by_turns(frozen_by_hand);
 }
 
 /* The plans are found again when the same toggling returns: after the first steps nothing more is planned. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a trainer says about its run in the hooks, as recorded from Lightning. */
+/* The properties of a trainer in each hook, as recorded from Lightning. */
 #include "test.h"
 #include "trainer_world.h"
 
