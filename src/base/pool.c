@@ -267,6 +267,11 @@ static void judge(int seats, int64_t now, int64_t took, int64_t fewer_would_take
     atomic_flag_clear_explicit(&pool.judging, memory_order_release);
 }
 
+bool lc__pool_helps(void)
+{
+    return atomic_load_explicit(&pool.helpers, memory_order_relaxed) > 0;
+}
+
 int lc__pool_allowed(int threads)
 {
     return allowed(threads, lc__now_ns());

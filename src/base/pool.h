@@ -10,6 +10,7 @@
 #ifndef LC_BASE_POOL_H
 #define LC_BASE_POOL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define LC__POOL_SEATS      128   /* threads that work on one loop, at most */
@@ -27,6 +28,10 @@ typedef void lc__piece_fn(void *context, int64_t piece, int seat);
  * Fewer threads than asked for take part while the last loops show that one fewer would have been as fast (lost
  * processors); after a while one more is tried. */
 void lc__pool_run(int threads, int64_t pieces, lc__piece_fn *fn, void *context);
+
+/* Whether helpers have been started: then a core that is not the caller's may have in its caches what the caller has
+ * written before. */
+bool lc__pool_helps(void);
 
 /* For tests: how many threads the next loop that asks for `threads` begins with. */
 int lc__pool_allowed(int threads);

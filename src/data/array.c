@@ -43,7 +43,7 @@ static lc_status array_get_many(void *self, int n, const int64_t *indices, const
         const size_t in = d->fields[f].in_bytes, step = d->fields[f].out_bytes;
         const int64_t numel = d->fields[f].numel;
         const double scale = d->fields[f].a.scale, shift = d->fields[f].a.shift;
-        lc__convert_fn *convert = d->fields[f].convert;
+        lc__convert_fn *convert = lc__conversion_into_batch(d->fields[f].convert);
         char *to = out[f];
         for (int j = 0; j < n; j++, to += step) {
             const char *from = base + (size_t)indices[j] * in;
@@ -58,6 +58,7 @@ static lc_status array_get_many(void *self, int n, const int64_t *indices, const
                 memcpy(to, from, in);
         }
     }
+    lc__stores_arrive();
     return LC_OK;
 }
 

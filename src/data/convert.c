@@ -3,6 +3,7 @@
  * from all, with a scale and a shift. Multiplication and addition stay separate (no fused multiply-add), so that all
  * variants give the same bits. */
 #include "base/half.h"
+#include "base/pool.h"
 #include "data_internal.h"
 
 /* ---- bytes to floats, the inner loop of every image gather ---- */
@@ -15,37 +16,55 @@ static void u8_f32_portable(const uint8_t *src, float *dst, int64_t n, float sca
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-__attribute__((target("avx2"))) static void u8_f32_avx2(const uint8_t *src, float *dst, int64_t n, float scale,
-                                                        float shift)
+__attribute__((target("avx2"), always_inline)) static inline void u8_f32_loop(const uint8_t *src, float *dst, int64_t n,
+                                                                              float scale, float shift, bool streams)
 {
     const __m256 a = _mm256_set1_ps(scale), b = _mm256_set1_ps(shift);
     int64_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        __m128i bytes = _mm_loadu_si128((const __m128i *)(src + i));
-        __m256 lo = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
-        __m256 hi = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)));
-        _mm256_storeu_ps(dst + i, _mm256_add_ps(_mm256_mul_ps(lo, a), b));
-        _mm256_storeu_ps(dst + i + 8, _mm256_add_ps(_mm256_mul_ps(hi, a), b));
+    for (; i + 8 <= n; i += 8) {
+        const __m256 x = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(src + i))));
+        const __m256 y = _mm256_add_ps(_mm256_mul_ps(x, a), b);
+        if (streams)
+            _mm256_stream_ps(dst + i, y);
+        else
+            _mm256_storeu_ps(dst + i, y);
     }
     u8_f32_portable(src + i, dst + i, n - i, scale, shift);
 }
 
-static void bytes_to_f32(const void *src, void *dst, int64_t n, double scale, double shift)
+__attribute__((target("avx2"))) static void u8_f32_avx2(const uint8_t *src, float *dst, int64_t n, float scale,
+                                                        float shift, bool streams)
+{
+    if (streams && (uintptr_t)dst % 32 == 0)
+        u8_f32_loop(src, dst, n, scale, shift, true);
+    else
+        u8_f32_loop(src, dst, n, scale, shift, false);
+}
+
+static void u8_f32(const uint8_t *src, float *dst, int64_t n, float scale, float shift, bool streams)
 {
     if (__builtin_cpu_supports("avx2"))
-        u8_f32_avx2(src, dst, n, (float)scale, (float)shift);
+        u8_f32_avx2(src, dst, n, scale, shift, streams);
     else
-        u8_f32_portable(src, dst, n, (float)scale, (float)shift);
+        u8_f32_portable(src, dst, n, scale, shift);
 }
-
 #else
+static void u8_f32(const uint8_t *src, float *dst, int64_t n, float scale, float shift, bool streams)
+{
+    (void)streams;
+    u8_f32_portable(src, dst, n, scale, shift);
+}
+#endif
 
 static void bytes_to_f32(const void *src, void *dst, int64_t n, double scale, double shift)
 {
-    u8_f32_portable(src, dst, n, (float)scale, (float)shift);
+    u8_f32(src, dst, n, (float)scale, (float)shift, false);
 }
 
-#endif
+static void bytes_past_caches(const void *src, void *dst, int64_t n, double scale, double shift)
+{
+    u8_f32(src, dst, n, (float)scale, (float)shift, true);
+}
 
 /* ---- all others ---- */
 
@@ -187,6 +206,11 @@ bool lc__conversion(lc__number from, lc_dtype to, bool scaled, lc__convert_fn **
             return true;
         }
     return false;
+}
+
+lc__convert_fn *lc__conversion_into_batch(lc__convert_fn *fn)
+{
+    return fn == bytes_to_f32 && lc__pool_helps() ? bytes_past_caches : fn;
 }
 
 size_t lc__number_size(lc__number number)

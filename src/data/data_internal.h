@@ -116,6 +116,10 @@ const char *lc__number_name(lc__number number); /* "u16"; static */
 typedef void lc__convert_fn(const void *src, void *dst, int64_t n, double scale, double shift);
 /* Whether there is a conversion; *fn is NULL for a plain copy. `scaled`: with a scale or a shift. */
 bool lc__conversion(lc__number from, lc_dtype to, bool scaled, lc__convert_fn **fn);
+/* The same conversion, for memory that batches are made in again and again. If other cores have read the last batch,
+ * writing its lines takes three times as long as writing past the caches; so that is what it does then, if it can, and
+ * lc__stores_arrive follows after the last sample. */
+lc__convert_fn *lc__conversion_into_batch(lc__convert_fn *fn);
 
 /* `given` with its defaults filled in (NULL: one rank), or an error. */
 lc_status lc__share_resolve(const lc_share *given, lc_share *out) LC_MUST_USE;

@@ -49,6 +49,7 @@ static size_t files_scratch(void *self)
 
 static void get_mapped(const lc__part *p, int n, const int64_t *indices, char *to, size_t step)
 {
+    lc__convert_fn *const convert = p->direct ? lc__conversion_into_batch(p->convert) : NULL;
     for (int j = 0; j < n; j++, to += step) {
         /* In a random order the samples are cache misses: prefetch the next one while this one is converted. */
         if (j + 1 < n && p->direct) {
@@ -56,8 +57,13 @@ static void get_mapped(const lc__part *p, int n, const int64_t *indices, char *t
             size_t bytes = (size_t)p->numel * p->size;
             for (size_t b = 0; b < bytes && b < 1024; b += 64) __builtin_prefetch(next + b);
         }
-        lc__part_convert(p, p->data + indices[j] * p->stride, to);
+        const char *from = p->data + indices[j] * p->stride;
+        if (convert)
+            convert(from, to, p->numel, p->scale, p->shift);
+        else
+            lc__part_convert(p, from, to);
     }
+    lc__stores_arrive();
 }
 
 typedef struct wanted {
