@@ -61,7 +61,10 @@ typedef H5O_info_t object_info;
     X(H5Pget_external_count)                                                                                           \
     X(H5Pget_layout)                                                                                                   \
     X(H5Pget_chunk)                                                                                                    \
-    X(H5Pset_chunk_cache)
+    X(H5Pset_chunk_cache)                                                                                              \
+    X(H5Pget_nfilters)                                                                                                 \
+    X(H5Pget_filter2)                                                                                                  \
+    X(H5Zfilter_avail)
 
 typedef struct library {
 #define MEMBER(name) __typeof__(&name) name;
@@ -159,6 +162,29 @@ static bool is_outside(hid_t dataset)
     return outside;
 }
 
+/* Refuses an array whose chunks went through a filter that the library does not have, as h5py's lzf. */
+static lc_status check_filters(lc__file_array *a, hid_t dataset)
+{
+    const library *h = &hdf5.h;
+    char name[64] = "";
+    H5Z_filter_t missing = 0;
+    hid_t made = h->H5Dget_create_plist(dataset);
+    const int n = made < 0 ? 0 : h->H5Pget_nfilters(made);
+    for (int i = 0; i < n && !missing; i++) {
+        unsigned flags, config;
+        size_t values = 0;
+        const H5Z_filter_t id = h->H5Pget_filter2(made, (unsigned)i, &flags, &values, NULL, sizeof name, name, &config);
+        if (id > 0 && h->H5Zfilter_avail(id) <= 0) missing = id;
+    }
+    if (made >= 0) h->H5Pclose(made);
+    name[sizeof name - 1] = 0;
+    if (!missing) return LC_OK;
+    return lc__file_refuse(a,
+                           "is compressed by '%s' (filter %d), which the installed library lacks; write it with gzip, "
+                           "or name the folder of the filter's plugin in HDF5_PLUGIN_PATH",
+                           name, (int)missing);
+}
+
 /* Room for some chunks of the dataset, so that samples which share one do not decompress it again. */
 static hid_t access_for(hid_t dataset, int ndim, size_t element)
 {
@@ -223,7 +249,7 @@ static lc_status open_dataset(lc_array_file *f, hid_t file, const char *path)
         status = lc__file_refuse(a, "has elements that are not numbers lightc has (texts, structures, enumerations, "
                                     "references); "
                                     "convert them");
-    else
+    else if ((status = check_filters(a, dataset)) == LC_OK && !a->refused)
         status = set_shape(a, dataset);
     if (status < 0 || a->refused || !a->info.ndim) return status;
     hid_t access = access_for(dataset, a->info.ndim, lc__number_size(a->number));
@@ -305,9 +331,7 @@ static lc_status read_samples(const lc_array_file *f, const lc__file_array *a, i
     end_calls(&e);
     pthread_mutex_unlock(&hdf5.lock);
     if (fine) return LC_OK;
-    return lc__file_fail(f, LC_ERR_IO, a->info.name,
-                         "cannot be read from sample %lld on: the file is damaged, or compressed by a filter that the "
-                         "library lacks",
+    return lc__file_fail(f, LC_ERR_IO, a->info.name, "cannot be read from sample %lld on: the file is damaged",
                          (long long)first);
 }
 

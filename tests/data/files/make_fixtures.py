@@ -112,6 +112,9 @@ def make_hdf5(folder):
         f["x"] = numbers("<f4", (4, 3))
     with h5py.File(f"{folder}/outside.h5", "w") as f:
         f.create_dataset("x", (4,), "<f4", external="somewhere.raw")
+    with h5py.File(f"{folder}/filters.h5", "w") as f:
+        f.create_dataset("lzf", data=np.zeros(100, "<f4"), compression="lzf")
+        f.create_dataset("fine", data=np.zeros(100, "<f4"), compression="gzip", shuffle=True, fletcher32=True)
 
 
 if __name__ == "__main__":

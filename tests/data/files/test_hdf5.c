@@ -172,6 +172,20 @@ TEST(elements_in_another_file)
     lc_array_file_close(f);
 }
 
+/* h5py's lzf is in no other program's library. */
+TEST(a_filter_that_the_library_lacks)
+{
+    NEEDS_HDF5;
+    lc_array_file *f = open_fixture("filters.h5");
+    float v[100];
+    const int64_t lzf = lc_array_file_find(f, "lzf"), fine = lc_array_file_find(f, "fine");
+    CHECK(!lc_array_file_info(f, lzf)->type);
+    CHECK_STATUS(lc_array_file_read(f, lzf, 0, 100, LC_F32, v, sizeof v), LC_ERR_UNSUPPORTED);
+    CHECK_CONTAINS(lc_error_message(), "array 'lzf' is compressed by 'lzf' (filter 32000)");
+    CHECK_OK(lc_array_file_read(f, fine, 0, 100, LC_F32, v, sizeof v));
+    lc_array_file_close(f);
+}
+
 /* As one of a later version of the format, whose others can be read. */
 TEST(a_dataset_that_cannot_be_opened)
 {
