@@ -389,6 +389,25 @@ TEST(changed_files)
     }
 }
 
+/* Only where pixels come from is a wrong sum an error; Pillow refuses such a file in any case. */
+TEST(a_wrong_sum_of_a_chunk)
+{
+    NEEDS_PNG;
+    bytes file = read_picture_file("gamma.png", "");
+    ppm want = read_ppm("gamma.png", ".ppm");
+    lc__image image = {0};
+    CHECK(!memcmp(file.data + 37, "gAMA", 4));
+    file.data[45] ^= 1;
+    CHECK_OK(decode(&file, "gamma.png", true, &image));
+    CHECK_EQ(difference(image.pixels, want.pixels, want.height, want.width), 0);
+    file.data[29] ^= 1; /* of the size */
+    CHECK_STATUS(decode(&file, "gamma.png", true, &image), LC_ERR_FORMAT);
+    CHECK_CONTAINS(lc_error_message(), "CRC");
+    lc__image_release(&image);
+    ppm_free(&want);
+    bytes_free(&file);
+}
+
 /* A header of 65000 x 65000 pixels is refused before anything is allocated for it. */
 TEST(a_picture_that_is_too_large)
 {
