@@ -201,18 +201,30 @@ static bool is_zero(const uint8_t *block)
     return true;
 }
 
+/* Reports that the n bytes at t->at are not a header. */
+static lc_status no_header(const lc__tar *t, size_t n)
+{
+    static const struct {
+        const char *begins, *name;
+    } compressed[] = {{"\x1F\x8B", "gzip"}, {"BZh", "bzip2"}, {"\xFD\x37zXZ", "xz"}, {"\x28\xB5\x2F\xFD", "zstd"}};
+    for (size_t i = 0; i < sizeof compressed / sizeof *compressed && !t->at; i++)
+        if (n > 4 && !memcmp(t->block, compressed[i].begins, strlen(compressed[i].begins)))
+            return lc_fail(LC_ERR_FORMAT, "%s is compressed by %s; decompress it, since samples are read at any place",
+                           t->path, compressed[i].name);
+    return broken(t, n < LC__TAR_BLOCK ? "the tar file ends early" : "there is no header of a tar file");
+}
+
 /* Reads the header at t->at; *size is 0 at the end. */
 static lc_status read_header(lc__tar *t, uint64_t *size, bool *end)
 {
     *end = t->at == t->bytes;
     if (*end) return LC_OK;
-    if (t->bytes - t->at < LC__TAR_BLOCK) return broken(t, "the tar file ends early");
-    LC_TRY(lc__read_all(&lc__io_system, t->fd, t->path, t->block, LC__TAR_BLOCK, t->at));
-    *end = is_zero(t->block);
+    const uint64_t left = t->bytes - t->at;
+    const size_t n = left < LC__TAR_BLOCK ? (size_t)left : LC__TAR_BLOCK;
+    LC_TRY(lc__read_all(&lc__io_system, t->fd, t->path, t->block, n, t->at));
+    *end = n == LC__TAR_BLOCK && is_zero(t->block);
     if (*end) return LC_OK;
-    if (t->at == 0 && t->block[0] == 0x1F && t->block[1] == 0x8B)
-        return broken(t, "the file is compressed by gzip; decompress it (gunzip), since samples are read at any place");
-    if (!has_sum(t->block)) return broken(t, "there is no header of a tar file");
+    if (n < LC__TAR_BLOCK || !has_sum(t->block)) return no_header(t, n);
     if (!number_of(t->block + SIZE, SIZE_N, size)) return broken(t, "a header has no size");
     return LC_OK;
 }
