@@ -542,17 +542,28 @@ typedef struct net {
     lc_tensor *features, *w_ih, *w_hh;
 } net;
 
-/* Attention, the last hidden state of an LSTM, and the summed loss of each position, for samples of some lengths. */
+/* Each sample from its end to its beginning, with padding where it is. */
+static lc_tensor *reversed(lc_tensor *x, lc_tensor *lengths)
+{
+    const int64_t samples = lc_tensor_dim(x, 0), size = lc_tensor_dim(x, 1);
+    lc_tensor *mask = lc_length_mask(lengths, size), *p = lc_arange(0, 1, size, LC_I64);
+    lc_tensor *ids = lc_where(mask, lc_sub(lc_unsqueeze(lc_sub_scalar(lengths, 1), 1), p), p);
+    return lc_gather(x, 1, lc_expand(lc_unsqueeze(ids, 2), samples, size, WIDTH));
+}
+
+/* Attention, the last hidden state of an LSTM in both directions, and the summed loss of each position, for samples of
+ * some lengths. */
 static void run_net(net *m, lc_tensor *x, lc_tensor *y, lc_tensor *lengths, float *attended, float *state, float *loss)
 {
     const int64_t size = lc_tensor_dim(x, 1), samples = lc_tensor_dim(x, 0);
     CHECK_OK(lc_step_begin(m->graph, 0, 0));
-    lc_tensor *h = lc_embedding(x, m->features);                       /* [B,T,WIDTH] */
-    lc_tensor *mask = lc_length_mask(lengths, size);                   /* [B,T] */
-    lc_tensor *a = lc_sdpa(h, h, h, .mask = lc_unsqueeze(mask, 1));    /* for every query the same keys */
-    lc_tensor *all = lc_lstm(h, m->w_ih, m->w_hh);                     /* padding comes after what counts */
-    lc_tensor *last = lc_reshape(lc_sub_scalar(lengths, 1), -1, 1, 1); /* [B,1,1] */
-    last = lc_gather(all, 1, lc_expand(last, samples, 1, WIDTH));      /* [B,1,WIDTH] */
+    lc_tensor *h = lc_embedding(x, m->features);                    /* [B,T,WIDTH] */
+    lc_tensor *mask = lc_length_mask(lengths, size);                /* [B,T] */
+    lc_tensor *a = lc_sdpa(h, h, h, .mask = lc_unsqueeze(mask, 1)); /* for every query the same keys */
+    lc_tensor *all = lc_lstm(h, m->w_ih, m->w_hh);                  /* padding comes after what counts */
+    all = lc_add(all, reversed(lc_lstm(reversed(h, lengths), m->w_ih, m->w_hh), lengths));
+    lc_tensor *last = lc_reshape(lc_sub_scalar(lengths, 1), -1, 1, 1);                        /* [B,1,1] */
+    last = lc_gather(all, 1, lc_expand(last, samples, 1, WIDTH));                             /* [B,1,WIDTH] */
     lc_tensor *each = lc_cross_entropy(lc_transpose(a, 1, 2), y, .reduction = LC_REDUCE_SUM); /* -100 is ignored */
     CHECK_OK(lc_tensor_read(a, attended, (size_t)(samples * size * WIDTH) * 4));
     CHECK_OK(lc_tensor_read(last, state, (size_t)(samples * WIDTH) * 4));
