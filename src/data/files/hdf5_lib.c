@@ -4,6 +4,7 @@
  * read as hyperslabs. The library keeps chunks that it has decompressed in a cache for each dataset; ours has room for
  * a few. Most builds of the library are not safe for threads, and all have one state: one lock is around every call. */
 #include "data/files/hdf5.h"
+#include "base/clock.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -324,12 +325,14 @@ static bool read_slab(const lc__file_array *a, int64_t first, int64_t n, void *t
 
 static lc_status read_samples(const lc_array_file *f, const lc__file_array *a, int64_t first, int64_t n, void *to)
 {
+    const int64_t start = lc__now_ns();
     pthread_mutex_lock(&hdf5.lock);
     errors e;
     begin_calls(&e);
     bool fine = read_slab(a, first, n, to);
     end_calls(&e);
     pthread_mutex_unlock(&hdf5.lock);
+    lc__spent.read_ns += lc__now_ns() - start;
     if (fine) return LC_OK;
     return lc__file_fail(f, LC_ERR_IO, a->info.name, "cannot be read from sample %lld on: the file is damaged",
                          (long long)first);

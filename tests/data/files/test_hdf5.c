@@ -86,6 +86,9 @@ static void check_samples(void)
             }
         }
         for (int i = 0; i < 300; i++) CHECK(seen[i]);
+        lc_loader_times times;
+        lc_dataloader_times(l, &times);
+        CHECK(times.read > 0 && times.read <= times.gathered);
         lc_dataloader_free(l);
     }
     lc_dataset_unref(d);
