@@ -5,6 +5,7 @@
  * a few. Most builds of the library are not safe for threads, and all have one state: one lock is around every call. */
 #include "data/files/hdf5.h"
 #include "base/clock.h"
+#include "data/files/lzf.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -65,7 +66,10 @@ typedef H5O_info_t object_info;
     X(H5Pset_chunk_cache)                                                                                              \
     X(H5Pget_nfilters)                                                                                                 \
     X(H5Pget_filter2)                                                                                                  \
-    X(H5Zfilter_avail)
+    X(H5Zfilter_avail)                                                                                                 \
+    X(H5Zregister)                                                                                                     \
+    X(H5allocate_memory)                                                                                               \
+    X(H5free_memory)
 
 typedef struct library {
 #define MEMBER(name) __typeof__(&name) name;
@@ -128,6 +132,30 @@ static void end_calls(const errors *e)
     (void)hdf5.h.H5Eset_auto2(H5E_DEFAULT, e->print, e->data);
 }
 
+/* ---- h5py's filter ---- */
+
+/* As H5Z_func_t: 0 is an error. *data, which the library frees, becomes what it decompresses to. */
+static size_t lzf_filter(unsigned flags, size_t n_values, const unsigned values[], size_t n, size_t *room, void **data)
+{
+    (void)n_values, (void)values;
+    const size_t size = flags & H5Z_FLAG_REVERSE ? lc__lzf_decode(*data, n, NULL, SIZE_MAX) : 0;
+    void *to = size ? hdf5.h.H5allocate_memory(size, false) : NULL;
+    if (!to) return 0;
+    (void)lc__lzf_decode(*data, n, to, size);
+    (void)hdf5.h.H5free_memory(*data);
+    *data = to;
+    *room = size;
+    return size;
+}
+
+/* Unless the program has one that also compresses. */
+static void add_lzf(void)
+{
+    static const H5Z_class2_t lzf = {
+        .version = H5Z_CLASS_T_VERS, .id = 32000, .decoder_present = 1, .name = "lzf", .filter = lzf_filter};
+    if (hdf5.h.H5Zfilter_avail(lzf.id) <= 0) (void)hdf5.h.H5Zregister(&lzf);
+}
+
 /* ---- the arrays of a file ---- */
 
 /* h5py's bool is an enum of FALSE and TRUE, which are 0 and 1. */
@@ -163,7 +191,7 @@ static bool is_outside(hid_t dataset)
     return outside;
 }
 
-/* Refuses an array whose chunks went through a filter that the library does not have, as h5py's lzf. */
+/* Refuses an array whose chunks went through a filter that the library does not have, such as zstd. */
 static lc_status check_filters(lc__file_array *a, hid_t dataset)
 {
     const library *h = &hdf5.h;
@@ -300,6 +328,7 @@ static lc_status read_header(lc_array_file *f)
     lc_status status = load_library(f);
     if (status == LC_OK) {
         begin_calls(&e);
+        add_lzf();
         status = read_locked(f);
         end_calls(&e);
     }

@@ -113,8 +113,15 @@ def make_hdf5(folder):
     with h5py.File(f"{folder}/outside.h5", "w") as f:
         f.create_dataset("x", (4,), "<f4", external="somewhere.raw")
     with h5py.File(f"{folder}/filters.h5", "w") as f:
-        f.create_dataset("lzf", data=np.zeros(100, "<f4"), compression="lzf")
-        f.create_dataset("fine", data=np.zeros(100, "<f4"), compression="gzip", shuffle=True, fletcher32=True)
+        values = np.r_[np.zeros(300), np.arange(500) ** 2 % 97, np.random.default_rng(0).normal(size=200)].astype("<f4")
+        f["values"] = values
+        f.create_dataset("lzf", data=values, compression="lzf", chunks=(70,))
+        f.create_dataset("all", data=values, compression="lzf", chunks=(999,), shuffle=True, fletcher32=True)
+        f.create_dataset("gzip", data=values, compression="gzip", shuffle=True, fletcher32=True)
+        chunks = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        chunks.set_chunk((10,))
+        chunks.set_filter(32015, h5py.h5z.FLAG_OPTIONAL, (1,))  # zstd's number
+        h5py.h5d.create(f.id, b"zstd", h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple((1000,)), chunks)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HDF5 files as h5py writes them: types, chunks, several threads, and broken ones. */
+#include "data/files/lzf.h"
 #include "fixtures.h"
 
 static bool opens(void)
@@ -125,6 +126,23 @@ static void check_windows(void)
     lc_dataset_unref(d);
 }
 
+static void check_filters(void)
+{
+    static const char *const names[] = {"lzf", "all", "gzip"};
+    lc_array_file *f = open_fixture("filters.h5");
+    float want[1000], v[1000];
+    CHECK_OK(lc_array_file_read(f, lc_array_file_find(f, "values"), 0, 1000, LC_F32, want, sizeof want));
+    for (int k = 0; k < 3; k++) {
+        CHECK_OK(lc_array_file_read(f, lc_array_file_find(f, names[k]), 0, 1000, LC_F32, v, sizeof v));
+        CHECK(!memcmp(v, want, sizeof v));
+    }
+    const int64_t zstd = lc_array_file_find(f, "zstd");
+    CHECK(!lc_array_file_info(f, zstd)->type);
+    CHECK_STATUS(lc_array_file_read(f, zstd, 0, 1000, LC_F32, v, sizeof v), LC_ERR_UNSUPPORTED);
+    CHECK_CONTAINS(lc_error_message(), "(filter 32015), which the installed library lacks");
+    lc_array_file_close(f);
+}
+
 TEST(types)
 {
     NEEDS_HDF5;
@@ -163,6 +181,7 @@ TEST(live_h5py)
     NEEDS_HDF5;
     with_live_files("h5py", check_types);
     with_live_files("h5py", check_samples);
+    with_live_files("h5py", check_filters);
 }
 
 TEST(elements_in_another_file)
@@ -175,18 +194,38 @@ TEST(elements_in_another_file)
     lc_array_file_close(f);
 }
 
-/* h5py's lzf is in no other program's library. */
-TEST(a_filter_that_the_library_lacks)
+TEST(filters)
 {
     NEEDS_HDF5;
-    lc_array_file *f = open_fixture("filters.h5");
-    float v[100];
-    const int64_t lzf = lc_array_file_find(f, "lzf"), fine = lc_array_file_find(f, "fine");
-    CHECK(!lc_array_file_info(f, lzf)->type);
-    CHECK_STATUS(lc_array_file_read(f, lzf, 0, 100, LC_F32, v, sizeof v), LC_ERR_UNSUPPORTED);
-    CHECK_CONTAINS(lc_error_message(), "array 'lzf' is compressed by 'lzf' (filter 32000)");
-    CHECK_OK(lc_array_file_read(f, fine, 0, 100, LC_F32, v, sizeof v));
-    lc_array_file_close(f);
+    check_filters();
+}
+
+TEST(lzf_that_is_damaged)
+{
+    static const struct {
+        const char *data;
+        size_t n, want;
+    } cases[] = {
+        {"\x02xyz", 4, 3},             /* three bytes */
+        {"\x02xyz\x20\x02", 6, 6},     /* and again */
+        {"\x00x\xE0\xFF\x00", 5, 265}, /* a byte 265 times */
+        {"\x02xy", 3, 0},              /* ends in a run, */
+        {"\x00x\x20", 3, 0},           /* before the place, */
+        {"\x00x\xE0", 3, 0},           /* before the length, */
+        {"\x00x\xE0\x05", 4, 0},       /* and after it */
+        {"\x00x\x20\x01", 4, 0},       /* a copy from before the beginning */
+        {"\x20\x00", 2, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t to[300];
+        const uint8_t *from = (const uint8_t *)cases[i].data;
+        CHECK_EQ(lc__lzf_decode(from, cases[i].n, NULL, SIZE_MAX), cases[i].want);
+        CHECK_EQ(lc__lzf_decode(from, cases[i].n, to, sizeof to), cases[i].want);
+        if (!cases[i].want) continue;
+        CHECK_EQ(lc__lzf_decode(from, cases[i].n, to, cases[i].want - 1), 0);
+        CHECK_EQ(lc__lzf_decode(from, cases[i].n, to, cases[i].want), cases[i].want);
+        for (size_t k = 0; k < cases[i].want; k++) CHECK_EQ(to[k], i < 2 ? "xyz"[k % 3] : 'x');
+    }
 }
 
 /* As one of a later version of the format, whose others can be read. */
