@@ -15,6 +15,9 @@
 
 static const lc__file_kind *const kinds[] = {&lc__npy_kind, &lc__npz_kind,         &lc__tokens_kind,
                                              &lc__csv_kind, &lc__safetensors_kind, &lc__hdf5_kind};
+/* Bytes that are read at once from an array that is not mapped, if they become another type. */
+#define READ_BYTES ((size_t)1 << 18)
+
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* ---- for the kinds ---- */
@@ -249,9 +252,12 @@ lc_status lc_array_file_read(lc_array_file *f, int64_t i, int64_t first, int64_t
         return lc__file_fail(f, LC_ERR_ARGUMENT, name, "needs %zu bytes for %lld samples, not %zu", need, (long long)n,
                              bytes);
     if (!bytes) return LC_OK;
-    void *scratch = p.data ? NULL : lc__data_alloc((size_t)p.numel * p.size, f->path);
+    const size_t sample = (size_t)p.numel * p.size;
+    int64_t room = (int64_t)(READ_BYTES / sample);
+    room = room < 1 ? 1 : room > n ? n : room;
+    void *scratch = p.data ? NULL : lc__data_alloc((size_t)room * sample, f->path);
     if (!p.data && !scratch) return LC_ERR_MEMORY;
-    lc_status status = lc__part_read(&p, first, n, data, scratch);
+    lc_status status = lc__part_read(&p, first, n, data, scratch, room);
     free(scratch);
     return status;
 }

@@ -94,7 +94,8 @@ typedef struct lc__part {
 lc_status lc__part_init(lc__part *p, lc_array_file *f, int64_t i, lc_dtype to, double scale, double shift) LC_MUST_USE;
 /* Converts a sample whose first element is at `from`. */
 void lc__part_convert(const lc__part *p, const char *from, char *to);
-/* The same for samples [first, first + n), one after the other. Without p->data `scratch` has room for one sample. */
-lc_status lc__part_read(const lc__part *p, int64_t first, int64_t n, char *to, void *scratch) LC_MUST_USE;
+/* The same for samples [first, first + n), one after the other. Without p->data `scratch` has room for `room` of them,
+ * at least one, and as many are read at once. */
+lc_status lc__part_read(const lc__part *p, int64_t first, int64_t n, char *to, void *scratch, int64_t room) LC_MUST_USE;
 
 #endif

@@ -106,7 +106,7 @@ void lc__part_convert(const lc__part *p, const char *from, char *to)
     }
 }
 
-lc_status lc__part_read(const lc__part *p, int64_t first, int64_t n, char *to, void *scratch)
+lc_status lc__part_read(const lc__part *p, int64_t first, int64_t n, char *to, void *scratch, int64_t room)
 {
     size_t step = (size_t)p->numel * p->to_size;
     if (p->data) {
@@ -114,9 +114,10 @@ lc_status lc__part_read(const lc__part *p, int64_t first, int64_t n, char *to, v
         return LC_OK;
     }
     if (!p->convert) return p->file->kind->read(p->file, p->array, first, n, to);
-    for (int64_t j = 0; j < n; j++) {
-        LC_TRY(p->file->kind->read(p->file, p->array, first + j, 1, scratch));
-        p->convert(scratch, to + (size_t)j * step, p->numel, p->scale, p->shift);
+    for (int64_t j = 0; j < n; j += room) {
+        const int64_t k = n - j < room ? n - j : room;
+        LC_TRY(p->file->kind->read(p->file, p->array, first + j, k, scratch));
+        p->convert(scratch, to + (size_t)j * step, k * p->numel, p->scale, p->shift);
     }
     return LC_OK;
 }

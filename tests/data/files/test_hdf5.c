@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HDF5 files as h5py writes them: types, chunks, several threads, and broken ones. */
+#include "data/files/file.h"
 #include "data/files/lzf.h"
 #include "fixtures.h"
 
@@ -174,6 +175,31 @@ TEST(samples_in_chunks)
     check_samples();
     check_windows();
     check_wide();
+}
+
+static int reads;
+
+static lc_status count_reads(const lc_array_file *f, const lc__file_array *a, int64_t first, int64_t n, void *to)
+{
+    (void)f, (void)a;
+    for (int64_t i = 0; i < n; i++) ((int64_t *)to)[i] = first + i;
+    reads++;
+    return LC_OK;
+}
+
+/* Small samples of another type: each read has a price of its own. */
+TEST(many_samples_are_read_at_once)
+{
+    enum { N = 100000 };
+    static float v[N];
+    static const lc__file_kind kind = {.name = "some", .read = count_reads};
+    lc__file_array a = {.info = {.name = "y", .type = "i64", .dtype = LC_I64, .ndim = 1, .shape = {N + 5}},
+                        .number = (lc__number)LC_I64,
+                        .stride = {8}};
+    lc_array_file f = {.path = "some", .kind = &kind, .arrays = &a, .n = 1, .mark = LC__MARK_OF(ARRAY_FILE)};
+    CHECK_OK(lc_array_file_read(&f, 0, 5, N, LC_F32, v, sizeof v));
+    for (int i = 0; i < N; i++) CHECK(v[i] == (float)(i + 5));
+    CHECK(reads <= 4);
 }
 
 TEST(live_h5py)
