@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HDF5, through libhdf5, which is opened when the first such file is: programs without one do not load it. Every
  * dataset of numbers is an array, whose name is its path without the first slash. It is never in memory: samples are
- * read as hyperslabs. The library keeps chunks that it has decompressed in a cache for each dataset; ours has room for
- * a few. Most builds of the library are not safe for threads, and all have one state: one lock is around every call. */
+ * read as hyperslabs. The library keeps chunks that it has decompressed in a cache for each dataset. Most builds of the
+ * library are not safe for threads, and all have one state: one lock is around every call. */
 #include "data/files/hdf5.h"
 #include "base/clock.h"
 #include "data/files/lzf.h"
@@ -15,12 +15,11 @@
  */
 #include <hdf5.h>
 
-#define READ_ONLY    0                 /* H5F_ACC_RDONLY would call the library */
-#define CACHE_LEAST  ((size_t)1 << 20) /* the library's default */
-#define CACHE_MOST   ((size_t)64 << 20)
-#define CACHE_CHUNKS 8
-#define CACHE_SLOTS  521 /* the library's default */
-#define MOST_ARRAYS  100000
+#define READ_ONLY   0 /* H5F_ACC_RDONLY would call the library */
+#define CACHE_BYTES ((size_t)64 << 20)
+#define USUAL_BYTES ((size_t)1 << 20) /* the library's cache by default, */
+#define USUAL_SLOTS 521               /* and its slots */
+#define MOST_ARRAYS 100000
 
 /* H5Ovisit has had three interfaces. */
 #if H5_VERSION_GE(1, 12, 0)
@@ -214,20 +213,24 @@ static lc_status check_filters(lc__file_array *a, hid_t dataset)
                            name, (int)missing);
 }
 
-/* Room for some chunks of the dataset, so that samples which share one do not decompress it again. */
-static hid_t access_for(hid_t dataset, int ndim, size_t element)
+/* Room for the chunks of the dataset, or for as many as fit, so that each is decompressed once for many samples. A
+ * chunk loses its place to another one of the same slot, so there are more slots than chunks. */
+static hid_t access_for(hid_t dataset, const lc__file_array *a)
 {
     const library *h = &hdf5.h;
     hsize_t chunk[LC_MAX_DIMS];
-    size_t bytes = element;
+    size_t bytes = lc__number_size(a->number), chunks = 1;
     hid_t made = h->H5Dget_create_plist(dataset), access = -1;
     if (made < 0) return -1;
-    if (h->H5Pget_layout(made) == H5D_CHUNKED && h->H5Pget_chunk(made, LC_MAX_DIMS, chunk) == ndim) {
-        for (int d = 0; d < ndim; d++)
-            if (__builtin_mul_overflow(bytes, (size_t)chunk[d], &bytes)) bytes = CACHE_MOST;
-        bytes = bytes > CACHE_MOST / CACHE_CHUNKS ? CACHE_MOST : bytes * CACHE_CHUNKS;
-        if (bytes > CACHE_LEAST && (access = h->H5Pcreate(h->dataset_access)) >= 0)
-            (void)h->H5Pset_chunk_cache(access, CACHE_SLOTS, bytes, 0.75);
+    if (h->H5Pget_layout(made) == H5D_CHUNKED && h->H5Pget_chunk(made, LC_MAX_DIMS, chunk) == a->info.ndim) {
+        for (int d = 0; d < a->info.ndim; d++) {
+            const size_t n = ((size_t)a->info.shape[d] + (size_t)chunk[d] - 1) / (size_t)chunk[d];
+            if (__builtin_mul_overflow(bytes, (size_t)chunk[d], &bytes)) bytes = CACHE_BYTES + 1;
+            if (__builtin_mul_overflow(chunks, n, &chunks)) chunks = CACHE_BYTES;
+        }
+        const size_t room = CACHE_BYTES / bytes, kept = chunks < room ? chunks : room;
+        if (kept && bytes * kept > USUAL_BYTES && (access = h->H5Pcreate(h->dataset_access)) >= 0)
+            (void)h->H5Pset_chunk_cache(access, 2 * kept + USUAL_SLOTS, CACHE_BYTES, 0.75);
     }
     h->H5Pclose(made);
     return access;
@@ -281,14 +284,13 @@ static lc_status open_dataset(lc_array_file *f, hid_t file, const char *path)
     else if ((status = check_filters(a, dataset)) == LC_OK && !a->refused)
         status = set_shape(a, dataset);
     if (status < 0 || a->refused || !a->info.ndim) return status;
-    hid_t access = access_for(dataset, a->info.ndim, lc__number_size(a->number));
+    hid_t access = access_for(dataset, a);
     if (access < 0) return LC_OK;
-    hid_t again = h->H5Dopen2(file, path, access);
+    h->H5Dclose(dataset); /* an open dataset keeps the cache that it has */
+    dataset = h->H5Dopen2(file, path, access);
     h->H5Pclose(access);
-    if (again < 0) return LC_OK; /* with a smaller cache, then */
-    h->H5Dclose(dataset);
-    a->place[DATASET] = (uint64_t)again;
-    return LC_OK;
+    a->place[DATASET] = dataset < 0 ? 0 : (uint64_t)dataset;
+    return dataset < 0 ? lc__file_refuse(a, "cannot be opened again") : LC_OK;
 }
 
 typedef struct visit {

@@ -122,6 +122,9 @@ def make_hdf5(folder):
         chunks.set_chunk((10,))
         chunks.set_filter(32015, h5py.h5z.FLAG_OPTIONAL, (1,))  # zstd's number
         h5py.h5d.create(f.id, b"zstd", h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple((1000,)), chunks)
+    with h5py.File(f"{folder}/chunks.h5", "w") as f:  # 64 of 256 KiB
+        rows = np.repeat(numbers("<u1", (1024, 1)), 16384, 1)
+        f.create_dataset("rows", data=rows, chunks=(16, 16384), compression="gzip", compression_opts=9)
 
 
 if __name__ == "__main__":

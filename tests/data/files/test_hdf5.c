@@ -3,6 +3,8 @@
 #include "data/files/file.h"
 #include "data/files/lzf.h"
 #include "fixtures.h"
+#include <math.h>
+#include <time.h>
 
 static bool opens(void)
 {
@@ -175,6 +177,31 @@ TEST(samples_in_chunks)
     check_samples();
     check_windows();
     check_wide();
+}
+
+/* A sample of each chunk; returns the time it takes. */
+static double read_from_each_chunk(lc_array_file *f)
+{
+    struct timespec start, end;
+    uint8_t row[16384];
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
+    for (int i = 0; i < 1024; i += 16) {
+        CHECK_OK(lc_array_file_read(f, 0, i, 1, LC_U8, row, sizeof row));
+        CHECK(row[0] == (uint8_t)i && row[16383] == (uint8_t)i);
+    }
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    return (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+}
+
+TEST(chunks_are_decompressed_once)
+{
+    NEEDS_HDF5;
+    lc_array_file *f = open_fixture("chunks.h5");
+    const double first = read_from_each_chunk(f);
+    double later = first;
+    for (int i = 0; i < 10; i++) later = fmin(later, read_from_each_chunk(f));
+    if (later > first / 3) TEST_FAIL("at first %.3g s, later %.3g s", first, later);
+    lc_array_file_close(f);
 }
 
 static int reads;
