@@ -16,11 +16,11 @@
  *
  * The first dimension of an array counts samples, the others are a sample's shape. Files are mapped, not read: memory
  * holds what the system caches of them. Only deflated arrays of an .npz are kept in memory, from their first use on,
- * and the table of a CSV file. HDF5 files are read by
- * libhdf5, one thread at a time, which decompresses their chunks: the samples of a batch are read in the file's order,
- * so that samples of one chunk share the work. A program that uses libhdf5 itself at the same time needs one that is
- * built for threads. A file must not become shorter while it is open: the system ends a process that reads
- * past its end.
+ * and the table of a CSV file. HDF5 datasets in chunks, or in another byte order, are read by libhdf5, one thread at a
+ * time: the samples of a batch are read in the file's order, so that samples of one chunk share the work of
+ * decompressing it, and up to 64 MiB of chunks are kept for each dataset. A program that uses libhdf5 itself at the
+ * same time needs one that is built for threads. A file must not become shorter while it is open: the system ends a
+ * process that reads past its end.
  *
  * Nothing in a file is trusted: sizes and places are checked against each other and against the length of the file
  * before they are used. An error names the file and the array. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HDF5, through libhdf5, which is opened when the first such file is: programs without one do not load it. Every
- * dataset of numbers is an array, whose name is its path without the first slash. It is never in memory: samples are
- * read as hyperslabs. The library keeps chunks that it has decompressed in a cache for each dataset. Most builds of the
- * library are not safe for threads, and all have one state: one lock is around every call. */
+ * dataset of numbers is an array, whose name is its path without the first slash. One that is in the file as it would
+ * be in memory is mapped; samples of others are read as hyperslabs. The library keeps chunks that it has decompressed
+ * in a cache for each dataset. Most builds of the library are not safe for threads, and all have one state: one lock is
+ * around every call. */
 #include "data/files/hdf5.h"
 #include "base/clock.h"
 #include "data/files/lzf.h"
@@ -43,6 +44,8 @@ typedef H5O_info_t object_info;
     X(H5Dget_space)                                                                                                    \
     X(H5Dget_type)                                                                                                     \
     X(H5Dget_create_plist)                                                                                             \
+    X(H5Dget_offset)                                                                                                   \
+    X(H5Dget_storage_size)                                                                                             \
     X(H5Dread)                                                                                                         \
     X(H5Sclose)                                                                                                        \
     X(H5Screate_simple)                                                                                                \
@@ -51,6 +54,7 @@ typedef H5O_info_t object_info;
     X(H5Sget_simple_extent_dims)                                                                                       \
     X(H5Sselect_hyperslab)                                                                                             \
     X(H5Tclose)                                                                                                        \
+    X(H5Tequal)                                                                                                        \
     X(H5Tget_class)                                                                                                    \
     X(H5Tget_size)                                                                                                     \
     X(H5Tget_sign)                                                                                                     \
@@ -260,6 +264,20 @@ static lc_status set_shape(lc__file_array *a, hid_t dataset)
     return lc__file_strides(a, false, &bytes) ? LC_OK : lc__file_refuse(a, "is larger than any memory");
 }
 
+/* Elements that are side by side in the file, as they are in memory, need no library. Those that were never written
+ * have no place, though after a block of the user's H5Dget_offset gives them one. */
+static void map_dataset(const lc_array_file *f, lc__file_array *a, hid_t dataset)
+{
+    const library *h = &hdf5.h;
+    const haddr_t at = h->H5Dget_offset(dataset);
+    hid_t type = at == HADDR_UNDEF ? -1 : h->H5Dget_type(dataset);
+    uint64_t bytes;
+    if (type >= 0 && h->H5Tequal(type, (hid_t)a->place[MEMORY_TYPE]) > 0 && lc__file_strides(a, false, &bytes) &&
+        h->H5Dget_storage_size(dataset) == bytes && at <= f->size && bytes <= f->size - at)
+        a->data = (const char *)f->bytes + at;
+    if (type >= 0) h->H5Tclose(type);
+}
+
 static lc_status open_dataset(lc_array_file *f, hid_t file, const char *path)
 {
     const library *h = &hdf5.h;
@@ -284,6 +302,7 @@ static lc_status open_dataset(lc_array_file *f, hid_t file, const char *path)
     else if ((status = check_filters(a, dataset)) == LC_OK && !a->refused)
         status = set_shape(a, dataset);
     if (status < 0 || a->refused || !a->info.ndim) return status;
+    map_dataset(f, a, dataset);
     hid_t access = access_for(dataset, a);
     if (access < 0) return LC_OK;
     h->H5Dclose(dataset); /* an open dataset keeps the cache that it has */

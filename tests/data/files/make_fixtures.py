@@ -110,6 +110,8 @@ def make_hdf5(folder):
             f.create_dataset(name, data=np.array(values, "i1"), dtype=kind)
     with h5py.File(f"{folder}/user.h5", "w", userblock_size=512) as f:
         f["x"] = numbers("<f4", (4, 3))
+    with h5py.File(f"{folder}/unwritten.h5", "w", userblock_size=512) as f:
+        f.create_dataset("x", (4, 3), "<f4", fillvalue=7)
     with h5py.File(f"{folder}/outside.h5", "w") as f:
         f.create_dataset("x", (4,), "<f4", external="somewhere.raw")
     with h5py.File(f"{folder}/filters.h5", "w") as f:

@@ -179,6 +179,33 @@ TEST(samples_in_chunks)
     check_wide();
 }
 
+/* Datasets without chunks, in this machine's byte order, unless nothing was ever written to them; also after a block of
+ * the user's. */
+TEST(plain_datasets_are_mapped)
+{
+    NEEDS_HDF5;
+    static const struct {
+        const char *file, *array;
+        bool mapped;
+    } rows[] = {{"user.h5", "x", true},
+                {"some.h5", "types/f4", true},
+                {"some.h5", "types/big", false},
+                {"some.h5", "train/images", false},
+                {"unwritten.h5", "x", false}};
+    for (int k = 0; k < 5; k++) {
+        lc_array_file *f = open_fixture(rows[k].file);
+        lc_dataset *d;
+        float v[12];
+        const lc_file_field field = {.name = "x", .file = f, .arrays = rows[k].array, .to = LC_F32};
+        CHECK_OK(lc_file_dataset_new(1, &field, &d));
+        CHECK_EQ(lc_dataset_scratch_size(d) == 0, rows[k].mapped);
+        CHECK_OK(lc_dataset_read(d, 2, 0, (void *[]){v}));
+        for (int i = 0; i < 3; i++) CHECK_NEAR(v[i], k == 4 ? 7 : k == 3 ? 12 + i : 3 + i, 0);
+        lc_dataset_unref(d);
+        lc_array_file_close(f);
+    }
+}
+
 /* A sample of each chunk; returns the time it takes. */
 static double read_from_each_chunk(lc_array_file *f)
 {
