@@ -25,8 +25,8 @@
 
 /* How much of the time of the plain algorithm this one may take to be chosen. */
 #if defined(LC_ISA_PAIRS) /* others multiply bf16 as it is, twice as fast (measured on Zen 5, with oneDNN 2.6.3) */
-#define SHARE         .33
-#define WEIGHTS_SHARE .5
+#define SHARE         .37
+#define WEIGHTS_SHARE .45
 #else
 #define SHARE         .75
 #define WEIGHTS_SHARE .75
