@@ -24,8 +24,16 @@ static int count(const lc_module *m)
 
 static void list(costs *c, const lc_module *m)
 {
+    c->v[c->n].training = m->training;
     c->v[c->n++].m = m;
     for (int i = 0; i < m->n_children; i++) list(c, m->children[i]);
+}
+
+/* The modes that the modules had when they were listed. */
+static void restore_modes(const costs *c, lc_module *m, int *i)
+{
+    m->training = c->v[(*i)++].training;
+    for (int k = 0; k < m->n_children; k++) restore_modes(c, m->children[k], i);
 }
 
 static const lc_module *owner_of(const costs *c, const lc_tensor *parameter)
@@ -90,7 +98,6 @@ static lc_status record(lc_trainer *t, lc_tensor *const *inputs, int n)
     t->logging->silent = true;
     const lc_tensor *y = t->mo.predict_step(t->m, &batch, 0, 0);
     t->logging->silent = false;
-    lc_module_train(t->m, true);
     lc_no_grad_end();
     lc_status s = lc_step_status(t->graph);
     return s >= 0 && !y ? lc_fail(LC_ERR_USER, "predict_step returned nothing for the example inputs") : s;
@@ -113,7 +120,9 @@ lc_status lc__model_cost(lc_trainer *t, const lc_type *inputs, int n_inputs, lc_
         s = lc_input_new(type->dtype, type->ndim, type->shape, LC_ROW_MAJOR, data, &tensors[made]);
     }
     if (s >= 0) {
+        int listed = 0;
         s = record(t, tensors, made);
+        restore_modes(&c, t->m, &listed);
         for (uint32_t i = 0; i < t->graph->tape.n_nodes && s >= 0; i++)
             read_node(&c, t->graph, &t->graph->tape.nodes[i]);
         lc_status ended = lc_step_end(t->graph);

@@ -7,6 +7,7 @@
 
 typedef struct lc__module_cost {
     const lc_module *m;
+    bool training; /* its mode, which recording the step changes for a while */
     double flops;
     bool seen; /* an operation uses a parameter of it or of a submodule: `in` and `out` are set */
     lc_type in, out;

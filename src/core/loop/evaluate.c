@@ -264,11 +264,12 @@ lc_status lc__eval_loop(lc_trainer *t)
     LC_TRY(remember_modes(t, t->m));
     lc_status s = t->stage == LC_STAGE_FIT ? run_hooks_and_loaders(t) : run_counting_apart(t);
     t->input->eval_batches = 0;
+    int i = 0;
     if (s < 0) {
+        restore_modes(t, t->m, &i); /* for a fit after this one */
         t->validating = false;
         return s;
     }
-    int i = 0;
     if (t->validating && t->mo.on_validation_model_train)
         s = lc__hook(t, LC_HOOK_ON_VALIDATION_MODEL_TRAIN, NULL);
     else if (t->stage == LC_STAGE_TEST && t->mo.on_test_model_train)

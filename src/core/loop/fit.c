@@ -451,6 +451,7 @@ lc_status lc__fit_loop(lc_trainer *t)
     if (!unfinished && fit_done(t) && (!at_end || is_past_its_end(t))) return LC_OK;
     if (t->input->enable_validation) LC_TRY(lc__setup_eval_data(t));
     LC_TRY(lc__check_same_data(t));
+    lc__watch_mode(t);
     LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_START, NULL));
     LC_TRY(lc__sync_wishes(t));
     lc__waiting_begin(t);

@@ -81,6 +81,7 @@ void lc__forget_predictions(lc_trainer *t);
 
 /* ---- watch.c ---- */
 void lc__watch_begin(lc_trainer *t); /* at the start of a fit */
+void lc__watch_mode(lc_trainer *t);  /* before on_train_start, with the modes that the fit begins with */
 void lc__watch_epoch(lc_trainer *t); /* at the start of an epoch, or when a run continues inside one */
 /* Call after each training batch, when its logged values have been read. stepped: an optimizer step was made. */
 lc_status lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped) LC_MUST_USE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Training problems that are not errors, reported once per fit: a loss that is no longer finite, a scale of the loss
- * that skipped updates have made small, an epoch in which training_step returned no loss, and an epoch in which nothing
- * was updated. After each epoch, samples that could not be read.
+ * that skipped updates have made small, an epoch in which training_step returned no loss, an epoch in which nothing was
+ * updated, and a model in evaluation mode. After each epoch, samples that could not be read.
  *
  * The loss and its scale are checked with every log_every_n_steps-th step and with the last batch of an epoch; the loss
  * also when values of the step are read anyway because they were logged. No step waits for them: those of a device are
@@ -72,6 +72,15 @@ static lc_status look_at_scale(lc_trainer *t)
 void lc__watch_begin(lc_trainer *t)
 {
     t->loop->watch = (lc__watch){.losses = 0};
+}
+
+/* Parts in evaluation mode are a choice (a frozen backbone); all of the model is likely a leftover, as of sampling. */
+void lc__watch_mode(lc_trainer *t)
+{
+    if (t->m->training || t->opt.barebones) return;
+    lc_trainer_message(t, LC_WARNING,
+                       "the model is in evaluation mode when its training starts: dropout is off, and batch norms keep "
+                       "their statistics; unless that is intended, call lc_module_train(&model, true) before the fit");
 }
 
 void lc__watch_epoch(lc_trainer *t)

@@ -321,7 +321,6 @@ lc_status lc__fit_begin(lc_trainer *t)
     LC_TRY(lc__votes_begin(t));
     LC_TRY(lc__memory_limit_apply(t->opt.memory_limit, t->graph, t->m, &t->optimizers, lc__device_parts_devices(t),
                                   t->opt.gather_parameters));
-    lc_module_train(t->m, true);
     LC_TRY(lc__hook(t, LC_HOOK_ON_FIT_START, NULL));
     if (t->resume->restoring_from) {
         LC_TRY(lc__restore_progress(t));

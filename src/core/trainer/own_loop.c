@@ -26,6 +26,7 @@ lc_status lc_trainer_begin(lc_trainer *t, lc_module *m)
     t->input->train.length = t->input->train.limit = -1;
     t->resume->resume_phase = LC__PHASE_START;
     if (!t->resume->resume_mid_epoch) t->epoch_open = false;
+    if (s >= 0) lc__watch_mode(t);
     if (s >= 0) s = lc__hook(t, LC_HOOK_ON_TRAIN_START, NULL);
     if (s >= 0) return LC_OK;
     t->run->own_loop = false;

@@ -52,7 +52,7 @@ static const lc_datamodule_ops data_ops = {LC_DATAMODULE_OPS_INIT("data"),
 
 static lc_status m_model_train(lc_module *self)
 {
-    lc_module_train(self, false);
+    lc_module_train(self, true);
     return LC_OK;
 }
 static lc_scheduler *schedule(lc_optimizer *opt)

@@ -11,11 +11,15 @@ enum { SAMPLES = 40 };
 
 #include <lightc/callbacks.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 typedef struct net {
     lc_module base;
     lc_linear l;
     int64_t nan_from, inf_from; /* batches, counted through the fit; -1: none */
     bool no_loss, skips, ends_epoch, steps, logs;
+    bool off; /* in evaluation mode */
     int64_t seen;
 } net;
 
@@ -137,6 +141,7 @@ static lc_status fit(lc_comm *comm, const training *what, warnings *h)
     *h = (warnings){.n = 0};
     lc_module_init(&m.base, what->ops ? what->ops : &automatic, 1);
     lc_linear_init(&m.l, &m, "l", FEATURES, CLASSES);
+    lc_module_train(&m.base, !m.off);
     LC_TRY(lc_lambda_callback(&listens, .on_message = on_message, .context = h));
     o.callbacks = &listens;
     o.n_callbacks = 1;
@@ -238,6 +243,76 @@ TEST(epochs_that_train_nothing)
     CHECK_CONTAINS(h.text, "epoch 0 trained nothing (step 0): on_train_batch_start ended it");
     CHECK_OK(fit(NULL, &(training){.start = {NO_NAN}, .ops = &by_hand}, &h));
     CHECK_CONTAINS(h.text, "epoch 0 trained nothing (step 0): training_step did not call lc_manual_step");
+}
+
+TEST(a_model_in_evaluation_mode)
+{
+    warnings h;
+    CHECK_OK(fit(NULL, &(training){.start = {NO_NAN, .off = true}}, &h));
+    CHECK_ONE(h, "the model is in evaluation mode when its training starts", "lc_module_train(&model, true)");
+}
+
+/* ---- modes: a part in evaluation mode stays in it, through the summary, validations, and one that fails ---- */
+
+static lc_tensor *step_of_modes(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)i;
+    net *m = (net *)self;
+    CHECK(self->training && !m->l.base.training);
+    return lc_cross_entropy(lc_linear_forward(&m->l, b->x), b->y);
+}
+static lc_status validation_of_modes(lc_module *self, const lc_batch *b, int64_t i, int d)
+{
+    (void)b, (void)d;
+    CHECK(!self->training && !((net *)self)->l.base.training);
+    return i == ((net *)self)->nan_from ? lc_fail(LC_ERR_USER, "this validation fails") : LC_OK;
+}
+static lc_tensor *forward_of_modes(lc_module *self, const lc_batch *b)
+{
+    CHECK(!self->training);
+    return lc_linear_forward(&((net *)self)->l, b->x);
+}
+static const lc_module_ops modes = {
+    LC_MODULE_OPS_INIT("modes"), .training_step = step_of_modes, .validation_step = validation_of_modes,
+    .forward = forward_of_modes, .configure_optimizers = sgd,
+};
+
+static lc_status fit_modes(net *m)
+{
+    lc_dataloader *data, *val;
+    lc_trainer *t;
+    lc_callback summary;
+    lc_trainer_options o = quiet_options(NULL);
+    int nowhere = open("/dev/null", O_WRONLY);
+    static const lc_type types[] = {{LC_F32, 2, {4, FEATURES}}};
+    CHECK_OK(lc_model_summary(&summary, .example_inputs = types, .n_example_inputs = 1, .fd = nowhere));
+    CHECK_OK(loader_of(0, SAMPLES, 4, false, &data));
+    CHECK_OK(loader_of(0, SAMPLES, 4, false, &val));
+    o.callbacks = &summary;
+    o.n_callbacks = 1;
+    o.max_epochs = 2;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    lc_status s = lc_trainer_fit(t, &m->base, .train_dataloader = data, .val_dataloader = val);
+    lc_trainer_free(t);
+    lc_dataloader_free(data);
+    lc_dataloader_free(val);
+    close(nowhere);
+    return s;
+}
+
+TEST(a_fit_keeps_modes)
+{
+    net m = {.nan_from = -1};
+    lc_module_init(&m.base, &modes, 1);
+    lc_linear_init(&m.l, &m, "l", FEATURES, CLASSES);
+    lc_module_train(&m.l.base, false);
+    CHECK_OK(fit_modes(&m));
+    m.nan_from = 3; /* not reached by the sanity check */
+    CHECK_STATUS(fit_modes(&m), LC_ERR_USER);
+    CHECK(m.base.training && !m.l.base.training);
+    m.nan_from = -1;
+    CHECK_OK(fit_modes(&m));
+    lc_module_release(&m.base);
 }
 
 static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, int d)
