@@ -208,7 +208,14 @@ lc_status lc_tuner_lr_find_with(lc_trainer *t, lc_module *m, const lc_run_args *
         goto done;
     }
     out->suggested = lc_lr_find_suggest(out, 10, 1);
-    if (out->suggested < 0) return LC_OK;
+    if (out->suggested < 0) {
+        lc_trainer_message(t, LC_WARNING,
+                           "lr_find suggests no learning rate: of its %lld points the first 10 and the last do not "
+                           "count, which leaves too few; raise num_training (%lld)%s",
+                           (long long)out->n, (long long)r.a.num_training,
+                           out->stopped_early ? ", or lower max_lr: it stopped early" : "");
+        return LC_OK;
+    }
     out->suggestion = out->lr[out->suggested];
     if (update) status = apply(t, field, values, out->suggestion);
 done:

@@ -188,6 +188,35 @@ TEST(curve_on_paper)
     world_remove(dir);
 }
 
+/* Not silently with the old rate. */
+static void keep_message(void *self, lc_trainer *t, lc_level level, const char *text)
+{
+    (void)t;
+    if (level == LC_WARNING && !strncmp(text, "lr_find", 7)) snprintf(self, 300, "%s", text);
+}
+
+static const lc_callback_ops keep_ops = {LC_CALLBACK_OPS_INIT("KeepMessage"), .on_message = keep_message};
+
+TEST(too_few_points_for_a_suggestion)
+{
+    char warning[300] = "";
+    line m;
+    lc_trainer *t;
+    lc_callback finder;
+    lc_trainer_options o = wave_options(NULL);
+    line_open(&m);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_learning_rate_finder(&finder, .num_training = 5));
+    CHECK_OK(lc_trainer_add_callback(t, finder));
+    CHECK_OK(lc_trainer_add_callback(t, (lc_callback){&keep_ops, warning}));
+    CHECK_OK(lc_trainer_fit(t, &m.base));
+    CHECK_CONTAINS(warning,
+                   "lr_find suggests no learning rate: of its 5 points the first 10 and the last do not count");
+    CHECK_EQ(m.lr, 0.1);
+    lc_trainer_free(t);
+    line_close(&m);
+}
+
 TEST(errors_of_lr_find)
 {
     line m;
