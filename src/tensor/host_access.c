@@ -49,6 +49,14 @@ lc_status lc__tensor_expired(void)
                    "lc_assign it to a persistent tensor to carry it over");
 }
 
+lc_status lc__input_check(const lc_tensor *input)
+{
+    char shape[128];
+    if (__builtin_expect(input->kind != LC_TENSOR_INPUT || input->device_data || !input->bytes, 1)) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "an input tensor of %s %s has no data (NULL); give it memory with lc_input_set",
+                   lc_dtype_name(input->type.dtype), lc__shape_text(&input->type, shape, sizeof shape));
+}
+
 lc_status lc__tensor_map(lc_tensor *t, lc__access access, lc_view *out)
 {
     t = lc__tensor_own(t);
@@ -58,6 +66,7 @@ lc_status lc__tensor_map(lc_tensor *t, lc__access access, lc_view *out)
         LC_TRY(ops_of(t->graph)->wait(t->graph));
         return lc__on_host(on) ? LC_OK : lc__mirror_map(t, on, access, out);
     }
+    LC_TRY(lc__input_check(t));
     LC_TRY(lc__tensor_wait(t));
     if (access & LC__READ)
         LC_TRY(lc__tensor_fill(t));

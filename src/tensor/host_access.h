@@ -31,6 +31,8 @@ void lc__mirror_unmap(lc_tensor *t, lc__access access);
 lc_status lc__tensor_fetch(lc_tensor *t, const lc_device *on, void *to, lc_dtype *fetched) LC_MUST_USE;
 /* In a device's part of a step, that device's handle of a module's tensor; else t. Map, unmap and fetch use it. */
 lc_tensor *lc__tensor_own(lc_tensor *t);
+/* Fails if t is an input to which the program has given no memory. */
+lc_status lc__input_check(const lc_tensor *t) LC_MUST_USE;
 /* The error of a tensor whose step is over. */
 lc_status lc__tensor_expired(void);
 /* Runs what the step being recorded still has to do with a persistent tensor; and waits for it. */

@@ -240,6 +240,32 @@ TEST(inputs_may_move_between_steps)
     lc_graph_free(g);
 }
 
+TEST(an_input_without_memory_is_an_error)
+{
+    lc_graph *g = graph();
+    float a[] = {1, 2, 3};
+    lc_tensor *x;
+    double sum;
+    CHECK_OK(lc_input_new(LC_F32, 1, (int64_t[]){3}, LC_ROW_MAJOR, NULL, &x));
+    for (int step = 0; step < 3; step++) { /* when it is planned, and when it is replayed */
+        lc_input_set(x, step == 1 ? a : NULL, 3);
+        CHECK_OK(lc_step_begin(g, (uint64_t)step, 0));
+        lc_tensor *s = lc_sum(lc_square(x));
+        if (step == 1) {
+            CHECK_OK(lc_item(s, &sum));
+            CHECK_NEAR(sum, 14, 1e-6);
+        } else {
+            CHECK_EQ(lc_item(s, &sum), LC_ERR_ARGUMENT);
+            CHECK_CONTAINS(lc_error_message(), "an input tensor of f32 [3] has no data (NULL); give it memory with ");
+        }
+        (void)!lc_step_end(g);
+    }
+    CHECK_EQ(lc_tensor_read(x, a, sizeof a), LC_ERR_ARGUMENT);
+    CHECK_EQ(lc_item(x, &sum), LC_ERR_ARGUMENT);
+    lc_tensor_unref(x);
+    lc_graph_free(g);
+}
+
 /* Also through a view, in a part of the step after a host read; and read back directly. */
 TEST(views_of_inputs_may_move_too)
 {

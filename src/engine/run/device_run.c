@@ -4,6 +4,7 @@
  * one program of the backend, if that has programs: the first run enqueues the kernels one by one, so that what they
  * make on first use is made. */
 #include "engine/run/run.h"
+#include "tensor/host_access.h"
 
 #include <string.h>
 
@@ -61,6 +62,7 @@ static lc_status write_block(const lc_graph *g, lc_plan *p)
     for (int i = 0; i < k->n_uploads; i++) {
         const lc_upload *u = &k->uploads[i];
         const void *data = g->values[u->value]->device_data;
+        LC_TRY(lc__input_check(g->values[u->value]));
         if (!pin_of(g, p, u)) {
             memcpy(slot + u->offset, data, u->bytes);
             continue;

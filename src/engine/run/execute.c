@@ -4,6 +4,7 @@
 #include "engine/run/run.h"
 #include "base/status.h"
 #include "engine/plan/plan.h"
+#include "tensor/host_access.h"
 
 static double view_bytes(const lc_view *v)
 {
@@ -73,13 +74,16 @@ static lc_status execute(lc_graph *g, lc_plan *p)
 
 lc_status lc__execute(lc_graph *g, lc_plan *p)
 {
-    for (int i = 0; i < p->n_patches; i++) {
+    lc_status status = LC_OK;
+    for (int i = 0; i < p->n_patches && status >= 0; i++) {
         const lc_patch *patch = &p->patches[i];
-        patch->view->data = (char *)g->values[patch->value]->device_data + patch->offset;
+        const lc_tensor *input = g->values[patch->value];
+        patch->view->data = (char *)input->device_data + patch->offset;
+        status = lc__input_check(input);
     }
     for (int i = 0; i < p->n_linked; i++) *p->linked[i].to = g->tape.floats[p->linked[i].from];
     for (int i = 0; i < p->n_live; i++) *p->live[i].to = *p->live[i].from;
-    lc_status status = p->by_bucket ? LC_OK : lc__peers_settle(g);
+    if (status >= 0 && !p->by_bucket) status = lc__peers_settle(g);
     if (status >= 0) status = lc__on_host(g->on) ? execute(g, p) : lc__execute_on_device(g, p);
     if (!g->peers) return status;
     char why[1024];
