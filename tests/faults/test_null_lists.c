@@ -55,6 +55,33 @@ TEST(lists_about_a_module)
     lc_module_release(&m);
 }
 
+static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, int d)
+{
+    (void)self, (void)b, (void)i, (void)d;
+    return LC_OK;
+}
+
+TEST(loaders_of_a_run)
+{
+    static const lc_module_ops ops = {LC_MODULE_OPS_INIT("net"), .validation_step = validation_step};
+    lc_dataloader *const none[] = {NULL};
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    lc_trainer *t;
+    lc_module m;
+    o.logger = "none";
+    o.enable_model_summary = o.enable_progress_bar = LC_OFF;
+    lc_module_init(&m, &ops, 1);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_STATUS(lc_trainer_validate(t, &m, .n_dataloaders = 2), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_dataloaders is 2, but dataloaders is NULL");
+    CHECK_STATUS(lc_trainer_validate(t, &m, .dataloaders = none, .n_dataloaders = -1), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_dataloaders is -1; it must not be negative");
+    CHECK_STATUS(lc_trainer_validate(t, &m, .dataloaders = none, .n_dataloaders = 1), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "val_dataloader: the data loader is NULL");
+    lc_trainer_free(t);
+    lc_module_release(&m);
+}
+
 TEST(what_is_missing_is_named)
 {
     lc_dataset *d;

@@ -52,6 +52,7 @@ static lc_status run(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_st
     LC__WITHOUT_TRAPS();
     if (!t) return lc_fail(LC_ERR_ARGUMENT, "the trainer is NULL");
     if (t->in_run) return lc_fail(LC_ERR_STATE, "the trainer is already running");
+    LC_TRY(lc__list_check("dataloaders", args->n_dataloaders, args->dataloaders));
     lc_status s = lc__run_begin(t, m, args, stage);
     if (s >= 0) s = body(t);
     return lc__run_finish(t, s);
