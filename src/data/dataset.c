@@ -285,8 +285,8 @@ lc_status lc_dataset_get_many(lc_dataset *d, int n, const int64_t *indices, cons
                               void *scratch)
 {
     LC__IS(d, DATASET, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(indices, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(keys, LC_ERR_ARGUMENT);
+    LC_TRY(lc__list_check("indices", n, indices));
+    LC_TRY(lc__list_check("keys", n, keys));
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (d->scratch) LC__NEEDS(scratch, LC_ERR_ARGUMENT);
     for (int j = 0; j < n; j++)

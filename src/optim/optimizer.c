@@ -124,7 +124,7 @@ static lc_status extend_state(lc_optimizer *opt, lc_param_group *group)
 int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const *parameters, int n)
 {
     LC__IS(opt, OPTIMIZER, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(parameters, LC_ERR_ARGUMENT);
+    LC_TRY(lc__list_check("parameters", n, parameters));
     const optimizer_memory *memory = (const optimizer_memory *)opt;
     unsigned before = lc__error_count();
     if (opt->n_groups == LC_MAX_PARAM_GROUPS) {
@@ -473,7 +473,7 @@ lc_status lc_optimizer_by_name(const char *name, void *module, const lc_named_nu
                                lc_optimizer **out)
 {
     LC__IS_OR_NULL((lc_module *)module, MODULE, LC_ERR_ARGUMENT);
-    if (n_args > 0) LC__NEEDS(args, LC_ERR_ARGUMENT);
+    LC_TRY(lc__list_check("args", n_args, args));
     LC__NEEDS(name, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;

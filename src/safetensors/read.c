@@ -310,6 +310,6 @@ static bool never(const char *name)
 lc_status lc_safetensors_load_all(lc_safetensors *f, int64_t n, const lc_named_tensor *tensors, bool strict)
 {
     LC__IS(f, SAFETENSORS, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(tensors, LC_ERR_ARGUMENT);
+    LC_TRY(lc__list_check("tensors", n, tensors));
     return lc__safetensors_load_all(f, n, tensors, strict ? never : always);
 }

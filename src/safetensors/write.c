@@ -267,7 +267,8 @@ lc_status lc_safetensors_save(const char *path, int64_t n, const lc_named_tensor
                               const lc_text_pair *metadata)
 {
     LC__NEEDS(path, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(tensors, LC_ERR_ARGUMENT);
+    LC_TRY(lc__list_check("tensors", n, tensors));
+    LC_TRY(lc__list_check("metadata", n_metadata, metadata));
     const lc__io *io = &lc__io_system;
     lc__st_layout layout = {0};
     char *dir = NULL, *temp = NULL;

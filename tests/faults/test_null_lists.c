@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists that are NULL although their number is not 0, and lists of pointers of which one is NULL: an error that names
- * the list. */
+/* Lists that are NULL although their number is not 0, or whose number is negative, and lists of pointers of which one
+ * is NULL: an error that names the list. */
 #include "test.h"
 
 #include <fcntl.h>
@@ -79,6 +79,39 @@ TEST(loaders_of_a_run)
     CHECK_STATUS(lc_trainer_validate(t, &m, .dataloaders = none, .n_dataloaders = 1), LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "val_dataloader: the data loader is NULL");
     lc_trainer_free(t);
+    lc_module_release(&m);
+}
+
+/* Not a crash, and not as if there were none. */
+TEST(negative_numbers)
+{
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    lc_optimizer *opt, *named;
+    lc_fabric *f;
+    lc_module m;
+    lc_linear l;
+    double values[2] = {0}, out[2] = {0};
+    char *argv[] = {"program", NULL};
+    lc_module_init(&m, NULL, 1);
+    lc_linear_init(&l, &m, "l", 1, 1);
+    CHECK(opt = lc_sgd(&m, .no_parameters = true));
+    CHECK_EQ(lc_optimizer_add_group(opt, NULL, &l.weight, -2), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_parameters is -2; it must not be negative");
+    CHECK_STATUS(lc_optimizer_by_name("SGD", &m, NULL, -1, &named), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_args is -1; it must not be negative");
+    CHECK_STATUS(lc_safetensors_save("none", -1, NULL, 0, NULL), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_tensors is -1; it must not be negative");
+    CHECK_STATUS(lc_safetensors_save("none", 0, NULL, 2, NULL), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_metadata is 2, but metadata is NULL");
+    CHECK_STATUS(lc_trainer_options_parse_with(&o, NULL, -1, NULL, 1, argv), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_options is -1; it must not be negative");
+    CHECK_OK(lc_fabric_new(&f));
+    CHECK_STATUS(lc_fabric_all_reduce(f, values, -1, LC_LOG_SUM), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_fabric_broadcast(f, values, -1, 0), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_fabric_all_gather(f, values, -1, out), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_values is -1; it must not be negative");
+    lc_fabric_free(f);
+    lc_optimizer_free(opt);
     lc_module_release(&m);
 }
 

@@ -255,14 +255,14 @@ lc_status lc_fabric_setup_dataloader(lc_fabric *f, lc_dataloader *l)
 lc_status lc_fabric_all_reduce(lc_fabric *f, double *values, int n, lc_log_reduce how)
 {
     LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
+    LC_TRY(lc__list_check("values", n, values));
     return lc__ranks_reduce(f->comm, values, n, how);
 }
 
 lc_status lc_fabric_broadcast(lc_fabric *f, double *values, int n, int source)
 {
     LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
+    LC_TRY(lc__list_check("values", n, values));
     int size = lc_fabric_world_size(f);
     if (source < 0 || source >= size)
         return lc_fail(LC_ERR_ARGUMENT, "lc_fabric_broadcast: rank %d does not exist among %d", source, size);
@@ -272,7 +272,7 @@ lc_status lc_fabric_broadcast(lc_fabric *f, double *values, int n, int source)
 lc_status lc_fabric_all_gather(lc_fabric *f, const double *values, int n, double *out)
 {
     LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
+    LC_TRY(lc__list_check("values", n, values));
     if (n > 0) LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (f->comm) return lc_comm_all_gather(f->comm, values, out, n, LC_F64, NULL);
     memcpy(out, values, (size_t)n * sizeof *out);

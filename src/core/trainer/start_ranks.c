@@ -142,7 +142,7 @@ lc_status lc_trainer_options_parse_sets(lc_trainer_options *opt, const lc_option
                                         char **argv)
 {
     LC__NEEDS(opt, LC_ERR_ARGUMENT);
-    if (n_own > 0) LC__NEEDS(own, LC_ERR_ARGUMENT);
+    LC_TRY(lc__list_check("own", n_own, own));
     if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
     lc_option_set trainer = {"options of the trainer", NULL, 0, opt};
     trainer.options = lc_trainer_option_table(&trainer.n);
@@ -152,7 +152,7 @@ lc_status lc_trainer_options_parse_sets(lc_trainer_options *opt, const lc_option
 lc_status lc_trainer_options_parse_used(lc_trainer_options *opt, const char *used, const lc_option *options, int n,
                                         void *target, int argc, char **argv)
 {
-    if (n > 0) LC__NEEDS(options, LC_ERR_ARGUMENT);
+    LC_TRY(lc__list_check("options", n, options));
     if (n > 0) LC__NEEDS(target, LC_ERR_ARGUMENT);
     if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
     lc_option few[LC__TRAINER_OPTIONS];
@@ -166,7 +166,7 @@ lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc_option
                                         int argc, char **argv)
 {
     LC__NEEDS(opt, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(options, LC_ERR_ARGUMENT);
+    LC_TRY(lc__list_check("options", n, options));
     if (n > 0) LC__NEEDS(target, LC_ERR_ARGUMENT);
     if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
     lc_option_set own = {"options of this program", options, n, target};
