@@ -90,6 +90,7 @@ typedef struct lc_logger_ops {
     size_t size; /* LC_LOGGER_OPS_INIT */
     const char *name;
     /* REQUIRED, in call order */
+    /* If it fails the other calls follow nevertheless, so that a logger may try again. */
     lc_status (*start)(void *self, const lc_run_info *run);
     lc_status (*log_row)(void *self, const lc_log_row *row);
     /* OPTIONAL. A logger without a slot ignores the record; if no logger keeps it, the trainer says so once. */

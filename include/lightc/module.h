@@ -77,7 +77,9 @@ LC_API void lc_module_release(lc_module *m);
  * data type. Returns a borrowed tensor (an error tensor after an error, so that callers need not check). */
 LC_API lc_tensor *lc_module_add_parameter(lc_module *m, const char *name, lc_dtype dtype, lc_layout layout, int ndim,
                                           const int64_t *shape, lc_init init);
-/* Registers a tensor of another module as a parameter of this one as well (weight tying). */
+/* Registers a tensor of another module as a parameter of this one as well, under a name that is not used here yet. It
+ * is trained and saved once, under its first name. To use another layer's weight none of this is needed: lc_linear(x,
+ * m->tok.weight, NULL). */
 LC_API lc_tensor *lc_module_share_parameter(lc_module *m, const char *name, lc_tensor *parameter);
 /* Initializes a parameter or buffer of m in another way than its layer's default (torch.nn.init). */
 LC_API void lc_module_reset_parameter(lc_module *m, const char *name, lc_init init);

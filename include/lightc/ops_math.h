@@ -21,7 +21,7 @@
 
 #include <lightc/ops_types.h>
 
-/* x, then what to reduce over. */
+/* x, and what to reduce over: lc_sum(x, .dims = LC_DIMS(1)). */
 typedef struct lc_reduce_args {
     size_t size;
     lc_tensor *x;
@@ -32,7 +32,7 @@ typedef struct lc_reduce_args {
 } lc_reduce_args;
 LC_DEFAULTS(lc_reduce, lc_reduce_args, .correction = 1, .p = 2)
 
-/* x, then one dimension. */
+/* x, and one dimension: lc_argmax(x, .dim = 1). */
 typedef struct lc_arg_args {
     size_t size;
     lc_tensor *x;
