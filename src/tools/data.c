@@ -113,6 +113,11 @@ static void show_targets(const lc_dataset *d)
 static int show(int argc, char **argv)
 {
     lc_dataset *d;
+    if (argc > 1 && argv[0][0] != '-')
+        fprintf(stderr,
+                "error: data show takes one shard, folder or pattern, not %d; quote a pattern with braces, so that the "
+                "shell does not expand it\n",
+                argc);
     if (argc != 1 || argv[0][0] == '-') return usage(argc > 0 && is_help(argv[0]));
     /* A size, so that no picture is opened to find one. */
     if (lc_image_shards_new(argv[0], &d, .height = 1, .width = 1) < 0) return failed();

@@ -73,6 +73,8 @@ check "says how many shards" says '^2 shards: shards-000000.tar'
 check "data show" run data show 'shards-{000000..000001}.tar'
 check "says how many samples" says '^6 samples in 2 shards'
 check "and of which targets" says '^  1: 3'
+check "a pattern that the shell has expanded is wrong usage" ends_with 2 data show shards-000000.tar shards-000001.tar
+check "that says what to do" complains 'data show takes one shard, folder or pattern, not 2; quote a pattern'
 check "data index" run data index shards-000001.tar
 check "names it" says '^shards-000001.tar.idx: 2 samples'
 for i in 1 2 3; do cp photos/cat/$i.png $i.png; done
