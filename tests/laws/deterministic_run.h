@@ -45,6 +45,8 @@ typedef struct job {
                      */
     int64_t limit, samples; /* batches per epoch, samples; 0: all */
     bool reads, counts, sync_batchnorm, manual;
+    bool hook_reads; /* the loss is read between the backward pass and the update */
+    bool two_steps;  /* a second optimizer has a step function of its own */
     /* l2's weight is frozen before batch thaws_at of this epoch; 0, 0: never */
     int64_t thaws_in, thaws_at;
     bool other_windows;                     /* windows of 1, 3, 3, 1, 1 and 1 batches */
@@ -80,6 +82,7 @@ typedef struct net {
     lc_linear unused;
     lc_metric *accuracy, *train_accuracy;
     int64_t gradients;
+    lc_tensor *loss; /* of the last chunk */
 } net;
 
 static inline lc_tensor *drop(const net *m, lc_tensor *x)
@@ -111,6 +114,7 @@ static inline lc_tensor *training_step(lc_module *self, const lc_batch *b, int64
 {
     net *m = (net *)self;
     lc_tensor *logits = logits_of(m, b->x), *loss = lc_cross_entropy(logits, b->y);
+    m->loss = loss;
     if (m->j->reads) { /* in the middle of the step */
         if (lc_metric_update_tensor(m->train_accuracy, logits, b->y) < 0) return NULL;
         lc_log_metric(self, "train_acc", m->train_accuracy);
@@ -126,11 +130,26 @@ static inline lc_tensor *training_step(lc_module *self, const lc_batch *b, int64
     return m->j->skip_every && b->indices[0] % m->j->skip_every == 0 ? NULL : loss;
 }
 
+static inline lc_tensor *second_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)i;
+    return lc_mean(lc_square(logits_of((net *)self, b->x)));
+}
+
+static inline lc_status on_before_optimizer_step(lc_module *self, lc_optimizer *optimizer)
+{
+    net *m = (net *)self;
+    double loss;
+    (void)optimizer;
+    return m->loss ? lc_item(m->loss, &loss) : LC_OK;
+}
+
 static inline lc_status on_train_batch_start(lc_module *self, const lc_batch *b, int64_t i)
 {
     net *m = (net *)self;
     int64_t epoch = lc_trainer_current_epoch(self->trainer);
     (void)b;
+    m->loss = NULL;
     bool thawed = epoch > m->j->thaws_in || (epoch == m->j->thaws_in && i >= m->j->thaws_at);
     lc_tensor_set_requires_grad(m->l2.weight, thawed);
     return LC_OK;
@@ -149,7 +168,7 @@ static inline lc_status on_train_batch_end(lc_module *self, const lc_outputs *o,
         RANK_CHECK(o->n == 2 && lc_tensor_dim(o->values[0], 0) == b->size && lc_tensor_dim(o->values[0], 1) == CLASSES);
         LC_TRY(lc_item(o->values[1], &mean));
         if (o->loss) LC_TRY(lc_item(o->loss, &loss));
-        RANK_CHECK(j->skip_every || fabs(mean - loss) < 1e-6);
+        RANK_CHECK(j->skip_every || j->two_steps || fabs(mean - loss) < 1e-6);
     }
     if (j->other_windows && i == 0) LC_TRY(lc_trainer_set_accumulate_grad_batches(self->trainer, 3));
     if (j->other_windows && i == 5) LC_TRY(lc_trainer_set_accumulate_grad_batches(self->trainer, 1));
@@ -171,6 +190,10 @@ static inline lc_status configure_optimizers(lc_module *self, lc_optimizers *out
                         : j->optimizer == ADAM  ? lc_adam(self, .lr = 0.01)
                         : j->optimizer == ADAMW ? lc_adamw(self, .lr = 0.01, .weight_decay = 0.1)
                                                 : lc_sgd(self, .lr = 0.1, .momentum = 0.9);
+    if (j->two_steps) {
+        LC_TRY(lc_optimizers_add_step(out, opt, training_step));
+        return lc_optimizers_add_step(out, lc_adam(self, .lr = 0.001), second_step);
+    }
     LC_TRY(lc_optimizers_add(out, opt));
     if (!j->schedule) return LC_OK;
     return lc_optimizers_add_scheduler(out, (lc_scheduler_config){.scheduler = lc_cosine_annealing_lr(opt, .T_max = 20),
@@ -207,6 +230,7 @@ static inline void build(net *m, uint64_t seed)
 {
     m->ops = net_ops;
     m->ops.manual_optimization = m->j->manual;
+    if (m->j->hook_reads) m->ops.on_before_optimizer_step = on_before_optimizer_step;
     lc_module_init(&m->base, &m->ops, seed);
     if (m->j->kind == MLP || m->j->kind == DEEP) lc_linear_init(&m->l1, m, "l1", FEATURES, 16);
     for (int i = 0; i < LAYERS && m->j->kind == DEEP; i++) {

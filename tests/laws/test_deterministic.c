@@ -64,6 +64,21 @@ TEST(steps_that_read_values)
     }
 }
 
+/* What is fused depends on where a step is executed, and last bits on what is fused. */
+TEST(values_read_before_the_update)
+{
+    job j = job_of("hook", NORM, 32, 0);
+    j.hook_reads = true;
+    check(&j, "hook", 4);
+}
+
+TEST(optimizers_with_step_functions)
+{
+    job j = job_of("two", NORM, 32, 0);
+    j.two_steps = true;
+    check(&j, "two", 4);
+}
+
 /* Statistics of batch norm for averaged weights come from a pass without gradients. */
 TEST(statistics_of_averaged_weights)
 {

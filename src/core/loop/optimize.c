@@ -217,12 +217,14 @@ void lc__optimization_fill(lc_trainer *t)
 /* ---- one batch ---- */
 
 /* With several ranks, the step runs when gradients are exchanged. Values to keep for later: any value for the step
- * functions of the next optimizers, logged values for the hooks in between. */
+ * functions of the next optimizers (except values of a chunk, which no other chunk can use), logged values for the
+ * hooks in between. */
 static lc__keeps kept_at_sync(const lc_trainer *t, bool is_last_optimizer)
 {
     bool hooks =
         t->has_late_hooks || t->hooks[LC_HOOK_ON_AFTER_BACKWARD].n || t->hooks[LC_HOOK_ON_BEFORE_OPTIMIZER_STEP].n;
-    return !is_last_optimizer ? LC__KEEPS_ALL : hooks ? LC__KEEPS_NUMBERS : LC__KEEPS_NAMED;
+    if (!is_last_optimizer && !lc__tree_of(t)) return LC__KEEPS_ALL;
+    return hooks ? LC__KEEPS_NUMBERS : LC__KEEPS_NAMED;
 }
 
 static lc_status automatic(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)

@@ -15,6 +15,7 @@
 #include "comm/agree.h"
 #include "core/ranks/ranks.h"
 #include "optim/optim_internal.h"
+#include "engine/run/run.h"
 #include "record/graph_impl.h"
 #include "parallel/reduce/reducer.h"
 
@@ -243,7 +244,10 @@ lc_status lc__chunks_closure(lc_closure *c)
     int64_t before = place == 0 ? 0 : t->window_backwards;
     t->window_backwards = r.any;
     if (!r.any) lc__scale_no_loss(t);
-    if (t->comm || !t->accumulating || t->strategy->syncs_every_backward) LC_TRY(lc__sync_gradients(t));
+    LC_TRY(lc__sync_gradients(t));
+    /* Where a step is executed decides what is fused, and so last bits: without an exchange it is executed here, too.
+     */
+    if (!lc__reducer_of_graph(t->graph) && !t->device_parts) LC_TRY(lc__graph_run_step(t->graph, t->graph->sync_keeps));
     bool any = t->window_backwards > 0;
     t->window_backwards = before + any;
     LC_TRY(lc__statistics_end(k, t->comm, lc__device_parts_running(t), r.chunks));

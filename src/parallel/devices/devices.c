@@ -445,7 +445,7 @@ lc_status lc__devices_run(lc__devices *d)
 {
     int64_t backwards;
     int parts = d->parts;
-    lc_status s = run_recorded(d, LC__KEEPS_NAMED, true, &backwards);
+    lc_status s = run_recorded(d, d->tree ? d->host->sync_keeps : LC__KEEPS_NAMED, true, &backwards);
     for (int i = 0; i < parts; i++) d->graphs[i]->recording = false;
     if (s >= 0 && d->reduces) lc__devices_reduce(d);
     for (int k = 0; k < d->n_entries && s >= 0 && d->copies && parts; k++) {
