@@ -223,6 +223,31 @@ TEST(a_window_ends_in_another_precision)
     }
 }
 
+static lc_status die_in_window(lc_comm *comm, void *ctx)
+{
+    outcome o;
+    RANK_CHECK(train(comm, ctx, &o) < 0);
+    return LC_OK;
+}
+
+/* One process gets the sum of the ranks' gradients, which have the type of their run. */
+TEST(a_window_of_ranks_ends_in_another_precision)
+{
+    static const char *const names[] = {"32-true", "16-mixed", "bf16-true", "64-true", "16-true"};
+    enum { NAMES = sizeof names / sizeof *names };
+    outcome f32, o;
+    outcome_of(&(run){.accumulate = 3, .sgd = true, .precision = "32-true"}, &f32);
+    for (int i = 0; i < NAMES; i++) {
+        run first = {.accumulate = 3, .sgd = true, .inside = 2, .strategy = "ddp", .precision = names[i]};
+        run rest = {.accumulate = 3, .sgd = true, .precision = names[(i + 1) % NAMES]};
+        rest.root = first.root = fresh_dir("ranks");
+        CHECK_RANKS("threads", 2, die_in_window, &first);
+        CHECK_OK(resume(&first, &rest, &o));
+        for (int k = 0; k < N1; k++) CHECK_NEAR((double)o.w1[k], (double)f32.w1[k], 0.01);
+        for (int k = 0; k < N2; k++) CHECK_NEAR((double)o.w2[k], (double)f32.w2[k], 0.01);
+    }
+}
+
 TEST(losses_are_near_those_of_f32)
 {
     outcome f32, low;

@@ -291,28 +291,31 @@ static lc_status rescale(lc_tensor *sum, double from, double to)
     return LC_OK;
 }
 
-/* Adds up the gradients of `ranks` ranks; *any: some rank had one. */
+/* Adds up the gradients of `ranks` ranks, in the type that they were saved in; *any: some rank had one. */
 static lc_status add_up_gradients(lc_safetensors *f, const char *path, int64_t ranks, lc_tensor *out, bool *any)
 {
-    int64_t n = lc_tensor_numel(out);
-    lc_dtype dtype = lc_tensor_dtype(out);
-    size_t bytes = (size_t)n * lc_dtype_size(dtype);
-    char name[1024], *all = calloc(2, bytes + 1), *one = all ? all + bytes : NULL;
+    lc_type type = out->type;
+    char name[1024], *all = NULL, *one = NULL;
+    size_t bytes = 0;
     lc_status status = LC_OK;
-    if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: a gradient of %zu bytes", bytes);
     *any = false;
     for (int64_t r = 0; r < ranks; r++) {
         snprintf(name, sizeof name, "rank_gradients.%lld.%s", (long long)r, path);
         int64_t at = lc_safetensors_find(f, name);
         if (at < 0) continue;
-        const lc_type *type = &lc_safetensors_info(f, at)->type;
-        if (type->dtype != dtype || lc_safetensors_info(f, at)->bytes != bytes)
+        const lc_type *saved = &lc_safetensors_info(f, at)->type;
+        if (!*any && lc_dtype_is_float(saved->dtype)) type.dtype = saved->dtype;
+        if (!lc__type_equal(saved, &type))
             LC_TRY_GOTO(status, done, lc_fail(LC_ERR_SHAPE, "%s does not match its parameter", name));
+        bytes = lc_safetensors_info(f, at)->bytes;
+        if (!all) all = calloc(2, bytes + 1);
+        if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: a gradient of %zu bytes", bytes);
+        one = all + bytes;
         LC_TRY_GOTO(status, done, lc_safetensors_read(f, at, one, bytes));
-        lc_comm_combine(dtype, LC_COMM_SUM, 2, (const void *[]){all, one}, all, n);
+        lc_comm_combine(type.dtype, LC_COMM_SUM, 2, (const void *[]){all, one}, all, lc__numel(&type));
         *any = true;
     }
-    if (*any) status = lc_tensor_write(out, all, bytes);
+    if (*any) status = lc__tensor_write_as(out, &type, all);
 done:
     free(all);
     return status;
