@@ -160,7 +160,9 @@ static lc_status judge_losses(spikes *s, lc_trainer *t, const loss_list *l, int6
 static lc_status judge_batch(spikes *s, lc_trainer *t, int64_t batch_idx)
 {
     for (int i = 0; i < s->losses.n; i++) LC_TRY(lc_item(s->losses.e[i].value, &s->losses.e[i].loss));
-    return judge_losses(s, t, &s->losses, t->current_epoch, batch_idx);
+    LC_TRY(judge_losses(s, t, &s->losses, t->current_epoch, batch_idx));
+    s->losses.n = 0;
+    return LC_OK;
 }
 
 /* ---- one batch late ---- */
@@ -210,7 +212,8 @@ static lc_status sp_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
     spikes *s = self;
     (void)opt;
     if (!s->a.skip) return LC_OK;
-    if (!s->judged) LC_TRY(judge_batch(s, t, t->batch_idx));
+    /* Each optimizer has a loss, perhaps of other ranks. By hand, several may have one. */
+    if (!s->judged || !t->mo.manual_optimization) LC_TRY(judge_batch(s, t, t->batch_idx));
     return s->bad_window ? LC_SKIP : LC_OK;
 }
 

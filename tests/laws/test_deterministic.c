@@ -77,6 +77,9 @@ TEST(optimizers_with_step_functions)
     job j = job_of("two", NORM, 32, 0);
     j.two_steps = true;
     check(&j, "two", 4);
+    j.spikes = true; /* each step has a loss to judge, also for the rank without samples */
+    run_alone(&j);
+    check_on(&j, "spikes", 4);
 }
 
 /* Statistics of batch norm for averaged weights come from a pass without gradients. */
