@@ -196,5 +196,6 @@ endforeach()
 # Runs the rows of the operators with its own check_form.
 target_sources(test_ops_low PRIVATE ${PROJECT_SOURCE_DIR}/src/check/math_rows.c ${PROJECT_SOURCE_DIR}/src/check/nn_rows.c)
 
-# Calls a function of the program `lightc`.
-target_sources(test_doctor PRIVATE ${PROJECT_SOURCE_DIR}/src/tools/gpus.c)
+# Calls functions of the program `lightc`.
+target_sources(test_doctor PRIVATE ${PROJECT_SOURCE_DIR}/src/tools/bench_points.c ${PROJECT_SOURCE_DIR}/src/tools/gpus.c
+                                   ${PROJECT_SOURCE_DIR}/src/tools/place.c)

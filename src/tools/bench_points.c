@@ -74,19 +74,31 @@ static lc_status reduce_fresh(lc_comm *c, const buffers *b, int64_t n, int calls
     return LC_OK;
 }
 
-static lc_status batch(lc_comm *c, const buffers *b, int op, int64_t n, int calls, double *seconds)
+/* Adds to *seconds the time that this rank takes for the calls. */
+static lc_status part(lc_comm *c, const buffers *b, int op, int64_t n, int calls, double *seconds)
 {
-    double mine = 0;
     LC_TRY(lc_comm_barrier(c, NULL));
-    if (op == IN_OWN_MEMORY) {
-        LC_TRY(reduce_fresh(c, b, n, calls, &mine));
-    } else {
-        double start = now();
-        for (int i = 0; i < calls; i++) LC_TRY(call(c, b, op, n));
-        mine = now() - start;
+    if (op == IN_OWN_MEMORY) return reduce_fresh(c, b, n, calls, seconds);
+    double start = now();
+    for (int i = 0; i < calls; i++) LC_TRY(call(c, b, op, n));
+    *seconds += now() - start;
+    return LC_OK;
+}
+
+/* Makes `calls` calls, or fewer: on a busy machine they may take a thousand times as long as expected. Each part has as
+ * many calls as all before it, and none begins after twice `most` seconds. */
+static lc_status batch(lc_comm *c, const buffers *b, int op, int64_t n, int calls, double most, double *seconds)
+{
+    double mine = 0, all = 0;
+    int done = 0;
+    while (done < calls && all < 2 * most) {
+        int next = done == 0 ? 1 : done < calls - done ? done : calls - done;
+        LC_TRY(part(c, b, op, n, next, &mine));
+        LC_TRY(lc_comm_all_reduce(c, &mine, &all, 1, LC_F64, LC_COMM_MAX, NULL)); /* all ranks decide alike */
+        done += next;
     }
-    mine /= calls * (op == LC_COMM_SEND ? 2 : 1);
-    return lc_comm_all_reduce(c, &mine, seconds, 1, LC_F64, LC_COMM_MAX, NULL);
+    *seconds = all / (done * (op == LC_COMM_SEND ? 2 : 1));
+    return LC_OK;
 }
 
 static int ascending(const void *a, const void *b)
@@ -105,11 +117,11 @@ static lc_status point(lc_comm *c, const buffers *b, const bench *o, int op, int
 {
     int64_t n = bytes / (int64_t)sizeof(float);
     double t[BATCHES], once = 0;
-    LC_TRY(batch(c, b, op, n, 1, &once)); /* warm up memory and connections */
-    LC_TRY(batch(c, b, op, n, 3, &once));
+    LC_TRY(batch(c, b, op, n, 1, o->seconds, &once)); /* warm up memory and connections */
+    LC_TRY(batch(c, b, op, n, 3, o->seconds, &once));
     /* All ranks know the slowest rank's time, so all make the same number of calls. */
     int calls = once * 1e5 < o->seconds ? 100000 : (int)(o->seconds / once);
-    for (int i = 0; i < BATCHES; i++) LC_TRY(batch(c, b, op, n, calls > 1 ? calls : 1, &t[i]));
+    for (int i = 0; i < BATCHES; i++) LC_TRY(batch(c, b, op, n, calls > 1 ? calls : 1, o->seconds, &t[i]));
     qsort(t, BATCHES, sizeof *t, ascending);
     *out = (row){
         .ranks = lc_comm_size(c), .bytes = bytes, .median = t[BATCHES / 2], .least = t[0], .most = t[BATCHES - 1]};

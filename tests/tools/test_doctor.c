@@ -5,7 +5,10 @@
 #include "said.h"
 #include "scratch.h"
 
+#include "tools/bench.h"
 #include "tools/tools.h"
+
+#include <time.h>
 
 /* Runs a command in which LIGHTC stands for the program; returns its exit status. */
 static int run(const char *command)
@@ -113,6 +116,53 @@ TEST(each_class_of_link_is_measured)
              0);
     check_says("\nshm+tcp      4  one host ");
     check_says("\nshm+tcp      4  hosts of ranks 0 and 2 ");
+}
+
+/* ---- calls that become slow ---- */
+
+enum { FAST = 8, MOST_CALLS = 5000 };
+
+/* Two ranks, of which only one exists. The first calls of each size take no time. */
+typedef struct slowing {
+    int64_t size;
+    int calls, all;
+} slowing;
+
+static lc_status start_slowing(void *self, const lc_comm_call *call, void *state)
+{
+    slowing *s = self;
+    (void)state;
+    if (call->op == LC_COMM_ALL_REDUCE) memcpy(call->out, call->in, (size_t)call->count * lc_dtype_size(call->dtype));
+    if (call->op != LC_COMM_SEND && call->op != LC_COMM_RECV) return LC_OK;
+    if (call->count != s->size) s->calls = 0;
+    s->size = call->count;
+    if (++s->calls > FAST) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return ++s->all > MOST_CALLS ? lc_fail(LC_ERR_INTERNAL, "more than %d calls", MOST_CALLS) : LC_OK;
+}
+
+static lc_status end_slowing(void *self, void *state, bool *done)
+{
+    (void)self, (void)state;
+    *done = true;
+    return LC_OK;
+}
+
+static void nothing_to_free(void *self)
+{
+    (void)self;
+}
+
+TEST(a_measurement_ends_on_a_busy_machine)
+{
+    const lc_comm_ops ops = {LC_COMM_OPS_INIT("slowing"), .start = start_slowing, .poll = end_slowing,
+                             .free = nothing_to_free};
+    slowing s = {0};
+    bench_line line;
+    lc_comm *c;
+    CHECK_OK(lc_comm_new(&ops, &s, 0, 2, &c));
+    CHECK_OK(bench_link(c, 0, 1, 0.002, &line));
+    CHECK(line.alpha >= 0.0005);
+    lc_comm_free(c);
 }
 
 TEST_MAIN
