@@ -82,6 +82,7 @@ typedef struct mds {
     lc__md w_low;          /* the result that such a gradient is rounded to, in bf16; else NULL */
     lc__md rest_x, rest_y; /* of the images after the last whole chunk */
     dnnl_primitive_desc_t rest_pd;
+    int64_t relu, rest_relu; /* elements of y and rest_y, if a relu follows; else 0 */
 } mds;
 
 static bool is_point(const lc__conv_shape *c)
@@ -164,13 +165,14 @@ static const int w_arg[] = {DNNL_ARG_WEIGHTS, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_WE
 static const int y_arg[] = {DNNL_ARG_DST, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_DST};
 
 /* Appends one primitive on the images that x and y describe, with its weights at `w`. Takes `pd`. */
-static dnnl_status_t add_primitive(lc__dnnl_plan *plan, kind what, const mds *d, lc__cmd x, lc__cmd y,
+static dnnl_status_t add_primitive(lc__dnnl_plan *plan, kind what, const mds *d, lc__cmd x, lc__cmd y, int64_t relu,
                                    dnnl_primitive_desc_t pd, lc__dnnl_operand w)
 {
     dnnl_status_t status = lc__dnnl_add(plan, pd, true, true);
     if (status == dnnl_success) status = lc__dnnl_bind(plan, x_arg[what], x, x_at[what]);
     if (status == dnnl_success) status = lc__dnnl_bind(plan, w_arg[what], d->w_lib, w);
     if (status == dnnl_success) status = lc__dnnl_bind(plan, y_arg[what], y, y_at[what]);
+    if (status == dnnl_success && relu) lc__dnnl_relu(plan, relu);
     if (status == dnnl_success && d->bias) {
         lc__dnnl_operand bias = {LC_DNNL_IN, 2, 0, 0, LC_DNNL_NO_CHUNKS};
         status = lc__dnnl_bind(plan, DNNL_ARG_BIAS, d->bias, bias);
@@ -182,11 +184,11 @@ static dnnl_status_t add_primitive(lc__dnnl_plan *plan, kind what, const mds *d,
 static dnnl_status_t add_convolution(lc__dnnl_plan *plan, kind what, mds *d, dnnl_primitive_desc_t pd,
                                      lc__dnnl_operand w)
 {
-    dnnl_status_t status = add_primitive(plan, what, d, d->x, d->y, pd, w);
+    dnnl_status_t status = add_primitive(plan, what, d, d->x, d->y, d->relu, pd, w);
     dnnl_primitive_desc_t rest = d->rest_pd;
     if (status != dnnl_success || !rest) return status;
     d->rest_pd = NULL;
-    status = add_primitive(plan, what, d, d->rest_x, d->rest_y, rest, w);
+    status = add_primitive(plan, what, d, d->rest_x, d->rest_y, d->rest_relu, rest, w);
     plan->step[plan->n_steps - 1].rest = true;
     return status;
 }
@@ -314,6 +316,8 @@ static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const
     lc__dnnl_post post = {0, false};
     if (what == FORWARD && call->n_int > 2 + 3 * c.nd) post.activation = (int)call->ints[2 + 3 * c.nd];
     if (post.activation < 0 || post.activation > 3) return dnnl_unimplemented;
+    const bool relu = post.activation == 1; /* lc__dnnl_relu */
+    if (relu) post.activation = 0;
 
     /* A call that cannot be cut is left to the library's own threads, unless its sums would depend on their number. */
     int threads = call->threads < 1 ? 1 : call->threads;
@@ -329,6 +333,8 @@ static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const
         plan->chunk_offset[i][1] = i * images * lc__conv_image_size(c.nd, c.out_channels, c.out_size);
     }
     if (status == dnnl_success) status = describe(&d, &c, images, rest, bias);
+    if (relu) d.relu = images * lc__conv_image_size(c.nd, c.out_channels, c.out_size);
+    if (relu) d.rest_relu = d.relu / images * rest;
     if (status == dnnl_success && low) status = weights_md(&d.w_low, lc__dnnl_type(w->dtype), &c, false);
     if (status == dnnl_success) status = choose_layout(&pd, plan->engine, what, &d, &c, &post, avoid);
     if (status == dnnl_success) {

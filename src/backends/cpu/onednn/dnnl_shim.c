@@ -89,8 +89,10 @@ void lc__dnnl_md_free(lc__md md)
 
 static dnnl_status_t make_attr(dnnl_primitive_attr_t *out, const lc__dnnl_post *post)
 {
-    static const dnnl_alg_kind_t kinds[] = {dnnl_alg_kind_undef, dnnl_eltwise_relu, dnnl_eltwise_tanh,
+    static const dnnl_alg_kind_t kinds[] = {dnnl_alg_kind_undef, dnnl_alg_kind_undef, dnnl_eltwise_tanh,
                                             dnnl_eltwise_logistic};
+    *out = NULL;
+    if (post && post->activation == 1) return dnnl_unimplemented;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t ops = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(&attr);

@@ -32,7 +32,7 @@ void lc__dnnl_md_free(lc__md md); /* NULL is fine */
 
 /* Post-operations of a primitive, in this order. */
 typedef struct lc__dnnl_post {
-    int activation; /* 0 none, 1 relu, 2 tanh, 3 sigmoid */
+    int activation; /* 0 none, 2 tanh, 3 sigmoid; 1, relu: lc__dnnl_relu instead */
     bool sum;       /* add to what the destination holds */
 } lc__dnnl_post;
 

@@ -83,8 +83,12 @@ static void free_mds(mds *d)
 static dnnl_status_t add_product(lc__dnnl_plan *plan, const lc_call *call, const lc__product *g, const mds *d,
                                  bool chunked, lc__md plain_y)
 {
-    lc__dnnl_post post = {g->activation, call->accumulate};
+    const bool relu = g->activation == 1;
+    int64_t count = g->m * g->n; /* results */
+    for (int i = 0; i < g->nb; i++) count *= g->batch[i];
+    lc__dnnl_post post = {relu ? 0 : g->activation, call->accumulate && !relu};
     dnnl_primitive_desc_t pd;
+    if (relu && call->accumulate && call->out[0].dtype != LC_F32) return dnnl_unimplemented;
     dnnl_status_t status = lc__dnnl_matmul(&pd, plan->engine, d->x, d->y, d->bias, d->out, &post);
     if (status == dnnl_unimplemented && post.sum && call->out[0].dtype == LC_F32) {
         post.sum = false;
@@ -104,8 +108,6 @@ static dnnl_status_t add_product(lc__dnnl_plan *plan, const lc_call *call, const
         y = packed;
     }
     if (call->accumulate && !post.sum) {
-        int64_t count = g->m * g->n;
-        for (int i = 0; i < g->nb; i++) count *= g->batch[i];
         out = (lc__dnnl_operand){LC_DNNL_SCRATCH, 0, lc__dnnl_scratch(plan, (size_t)count * sizeof(float)), 0, 2};
         plan->add_scratch = true;
         plan->add_offset = out.offset;
@@ -126,6 +128,7 @@ static dnnl_status_t add_product(lc__dnnl_plan *plan, const lc_call *call, const
     if (status == dnnl_success) status = lc__dnnl_bind(plan, DNNL_ARG_WEIGHTS, owned_y, y);
     if (status == dnnl_success && g->bias) status = lc__dnnl_bind(plan, DNNL_ARG_BIAS, d->bias, bias);
     if (status == dnnl_success) status = lc__dnnl_bind(plan, DNNL_ARG_DST, d->out, out);
+    if (status == dnnl_success && relu) lc__dnnl_relu(plan, count / plan->n_chunks);
     lc__dnnl_md_free(owned_y);
     return status;
 }
@@ -142,6 +145,7 @@ static dnnl_status_t build(const lc_call *call, bool probe, bool packed, bool ba
     if (g.nb ? batched != (matrices <= MAX_MATRICES) : batched) return dnnl_unimplemented;
     if (packed && g.nb) return dnnl_unimplemented;
     chunks = batched ? matrices : g.nb ? 1 : parts_of(&g, &columns);
+    if (columns && g.activation == 1) chunks = 1, columns = false; /* a relu needs dense results */
     if (packed && columns) return dnnl_unimplemented;
     int before = lc__dnnl_set_threads(1);
     dnnl_status_t status = lc__dnnl_new(out, probe, 1, call->threads, chunks);

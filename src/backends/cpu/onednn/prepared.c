@@ -117,6 +117,13 @@ dnnl_status_t lc__dnnl_bind(lc__dnnl_plan *plan, int arg, lc__cmd md, lc__dnnl_o
     return dnnl_success;
 }
 
+void lc__dnnl_relu(lc__dnnl_plan *plan, int64_t count)
+{
+    lc__dnnl_step *step = &plan->step[plan->n_steps - 1];
+    step->relu = count;
+    step->results = step->n_args - 1;
+}
+
 dnnl_status_t lc__dnnl_add_reorder(lc__dnnl_plan *plan, lc__cmd from, lc__dnnl_operand source, lc__cmd to,
                                    lc__dnnl_operand target, bool sum)
 {
@@ -224,6 +231,42 @@ void lc__dnnl_execute(const lc__dnnl_plan *plan, const lc__dnnl_step *step, cons
     dnnl_primitive_execute(step->primitive, plan->stream[lane], step->n_args, exec);
 }
 
+typedef struct relu_job {
+    void *data;
+    size_t element; /* bytes: 4 of f32, 2 of bf16 */
+} relu_job;
+
+/* As integers with a sign, -0 to -infinity are the smallest numbers, below those of NaN. The blocks are for compilers
+ * that make vectors of loops only if they know the number of rounds. */
+#define RELU(T, minus_infinity)                                                                                        \
+    do {                                                                                                               \
+        T *x = j->data;                                                                                                \
+        int64_t i = begin;                                                                                             \
+        for (; i + BLOCK <= end; i += BLOCK)                                                                           \
+            for (int k = 0; k < BLOCK; k++) x[i + k] = x[i + k] <= (minus_infinity) ? 0 : x[i + k];                    \
+        for (; i < end; i++) x[i] = x[i] <= (minus_infinity) ? 0 : x[i];                                               \
+    } while (0)
+
+static void relu(const void *context, int64_t begin, int64_t end, int thread)
+{
+    enum { BLOCK = 64 };
+    const relu_job *j = context;
+    (void)thread;
+    if (j->element == 4)
+        RELU(int32_t, -0x800000);
+    else
+        RELU(int16_t, -0x80);
+}
+
+static void run_relu(const lc__dnnl_step *step, int lane, int threads)
+{
+    relu_job j = {step->last[lane * LC_DNNL_MAX_ARGS + step->results], step->element[step->results]};
+    if (threads > 1)
+        lc__parallel_for(threads, step->relu, 16384, relu, &j);
+    else
+        relu(&j, 0, step->relu, 0);
+}
+
 typedef struct chunk_job {
     const lc_call *call;
     const lc__dnnl_plan *plan;
@@ -234,8 +277,11 @@ static void run_chunks(const void *context, int64_t begin, int64_t end, int lane
 {
     const chunk_job *j = context;
     int before = lc__dnnl_set_threads(1); /* for this thread, which may be one of the pool */
-    for (int64_t c = begin; c < end; c++)
-        lc__dnnl_execute(j->plan, c < j->plan->n_chunks ? j->step : j->step + 1, j->call, lane, c);
+    for (int64_t c = begin; c < end; c++) {
+        const lc__dnnl_step *step = c < j->plan->n_chunks ? j->step : j->step + 1;
+        lc__dnnl_execute(j->plan, step, j->call, lane, c);
+        if (step->relu) run_relu(step, lane, 1);
+    }
     lc__dnnl_set_threads(before);
 }
 
@@ -262,6 +308,7 @@ void lc__dnnl_run(const lc_call *call)
             int before = lc__dnnl_set_threads(plan->threads);
             lc__dnnl_execute(plan, step, call, 0, 0);
             lc__dnnl_set_threads(before);
+            if (step->relu) run_relu(step, 0, call->threads);
             continue;
         }
         bool rest = i + 1 < plan->n_steps && step[1].rest;

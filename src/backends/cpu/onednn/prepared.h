@@ -34,7 +34,9 @@ typedef struct lc__dnnl_step {
     dnnl_primitive_t primitive;
     int n_args;
     bool chunked;
-    bool rest; /* of the previous step: its primitive is for chunk number n_chunks */
+    bool rest;    /* of the previous step: its primitive is for chunk number n_chunks */
+    int64_t relu; /* results of an execution, if a relu follows; else 0 */
+    int results;  /* the operand that they are */
     lc__dnnl_operand operand[LC_DNNL_MAX_ARGS];
     size_t element[LC_DNNL_MAX_ARGS]; /* bytes */
     dnnl_exec_arg_t *exec;            /* [lanes][LC_DNNL_MAX_ARGS] */
@@ -69,6 +71,9 @@ size_t lc__dnnl_scratch(lc__dnnl_plan *plan, size_t bytes);
 dnnl_status_t lc__dnnl_add(lc__dnnl_plan *plan, dnnl_primitive_desc_t pd, bool chunked, bool main);
 /* Binds an argument of the step appended last. */
 dnnl_status_t lc__dnnl_bind(lc__dnnl_plan *plan, int arg, lc__cmd md, lc__dnnl_operand operand);
+/* The step appended last ends with a relu of its results: the operand bound last, dense, f32 or bf16. The library's own
+ * relu turns NaN into 0. */
+void lc__dnnl_relu(lc__dnnl_plan *plan, int64_t count);
 /* Appends a reorder. `sum`: adds to the target. */
 dnnl_status_t lc__dnnl_add_reorder(lc__dnnl_plan *plan, lc__cmd from, lc__dnnl_operand source, lc__cmd to,
                                    lc__dnnl_operand target, bool sum);
