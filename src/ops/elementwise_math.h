@@ -63,7 +63,7 @@ static inline double lc__norm_slope(double x, double y, double p)
     if (y == 0) return 0;
     if (p == 2) return x / y;
     if (p == 1) return lc__sign(x);
-    if (x == 0) return 0; /* also for p < 1, where the slope is unbounded */
+    if (x == 0) return y == y ? 0 : y; /* also for p < 1, where the slope is unbounded */
     return lc__sign(x) * pow(fabs(x) / y, p - 1);
 }
 

@@ -108,7 +108,7 @@
     X(clamp_backward, 2, 2, FLOAT, NONE, (k[0] && !(b > p[0])) || (k[1] && !(b < p[1])) ? 0 : a)                     \
     X(pow, 2, 0, FLOAT, OWN, pow(a, b))                                                                              \
     X(pow_backward, 3, 0, FLOAT, NONE, c == 0 ? 0 : a * (c * pow(b, c - 1)))                                         \
-    X(pow_backward_exponent, 3, 0, FLOAT, NONE, b == 0 && c >= 0 ? 0 : a * (pow(b, c) * log(b)))                     \
+    X(pow_backward_exponent, 3, 0, FLOAT, NONE, a * (b == 0 && c >= 0 ? 0 : pow(b, c) * log(b)))                     \
     X(pow_scalar, 1, 1, FLOAT, BY_X, pow(a, p[0]))                                                                   \
     X(pow_scalar_backward, 2, 1, FLOAT, NONE, p[0] == 0 ? 0 : a * (p[0] * pow(b, p[0] - 1)))                         \
     X(xlogy, 2, 0, FLOAT, OWN, b != b ? b : a == 0 ? 0 : a * log(b))                                                 \

@@ -80,4 +80,57 @@ TEST(fused_activations_keep_nan)
                     check_activation(&cases[i], activation, types[type], threads);
 }
 
+/* ---- gradients ---- */
+
+typedef lc_tensor *function(lc_tensor *x);
+
+static lc_tensor *norm_of_three(lc_tensor *x)
+{
+    return lc_norm(x, .p = 3);
+}
+static lc_tensor *norm_of_half(lc_tensor *x)
+{
+    return lc_norm(x, .p = 0.5);
+}
+/* 0 to the power of x, whose gradient is multiplied by NaN. */
+static lc_tensor *power_of_zero(lc_tensor *x)
+{
+    lc_tensor *zero = lc_full_like(x, 0);
+    return lc_mul_scalar(lc_pow(zero, x), NAN);
+}
+
+/* In every type, by the fast and the reference kernels. */
+static void check_gradient_is_nan(const char *name, function *f, int n, const float *x)
+{
+    const lc_dtype types[] = {LC_F32, LC_F64, LC_BF16, LC_F16};
+    for (int way = 0; way < 8; way++) {
+        float got[8];
+        lc_graph *g;
+        setenv("LIGHTC_KERNELS", way % 2 ? "reference" : "fast", 1);
+        CHECK_OK(lc_graph_new(&g, .threads = 1));
+        lc_tensor *t;
+        CHECK_OK(lc_tensor_new(LC_F32, 1, (int64_t[]){n}, &t));
+        CHECK_OK(lc_tensor_write(t, x, (size_t)n * sizeof *x));
+        lc_tensor_set_requires_grad(t, true);
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        lc_backward(lc_cast(lc_sum(f(lc_cast(t, types[way / 2]))), LC_F32));
+        lc_tensor *d = lc_keep(lc_gradient(t));
+        CHECK_OK(lc_step_run(g));
+        CHECK_OK(lc_step_end(g));
+        CHECK_OK(lc_tensor_read(d, got, (size_t)n * sizeof *got));
+        for (int i = 0; i < n; i++)
+            if (!isnan(got[i])) TEST_FAIL("%s, way %d: gradient %d is %g, not NaN", name, way, i, (double)got[i]);
+        lc_tensor_unref(t);
+        lc_graph_free(g);
+    }
+    unsetenv("LIGHTC_KERNELS");
+}
+
+TEST(gradients_keep_nan)
+{
+    check_gradient_is_nan("norm 3", norm_of_three, 4, (float[]){0, NAN, 2, -0.f});
+    check_gradient_is_nan("norm 0.5", norm_of_half, 4, (float[]){0, NAN, 2, -0.f});
+    check_gradient_is_nan("power of 0", power_of_zero, 3, (float[]){0, 1, 2});
+}
+
 TEST_MAIN

@@ -56,7 +56,7 @@ static inline float tile_norm_slope(float x, float norm, float p)
     if (norm == 0.f) return 0.f;
     if (p == 2.f) return x / norm;
     if (p == 1.f) return tile_sign(x);
-    if (x == 0.f) return 0.f;
+    if (x == 0.f) return norm == norm ? 0.f : norm;
     return tile_sign(x) * powf(fabsf(x) / norm, p - 1.f);
 }
 
