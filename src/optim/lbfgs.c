@@ -241,7 +241,6 @@ static lc__line line_of(lbfgs *l, double slope)
     return (lc__line){.n = l->n,
                       .d = l->d.at,
                       .slope = slope,
-                      .tolerance = hyper(l->opt, H_TOLERANCE_CHANGE),
                       .gradient = l->gradient,
                       .ends = {l->bracket_gradients[0], l->bracket_gradients[1]},
                       .last = l->last_gradient,

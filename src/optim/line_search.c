@@ -6,6 +6,9 @@
 
 #include <string.h>
 
+/* A narrower range is not searched: PyTorch's number, whatever the optimizer's tolerance_change. */
+#define NARROWEST 1e-9
+
 /* The minimum of the cubic through two values and slopes, within bounds. */
 static double cubic(double x1, double f1, double g1, double x2, double f2, double g2, double low, double high)
 {
@@ -147,7 +150,7 @@ lc_status lc__strong_wolfe(const lc__line *l, int most, double *t, double *loss,
     find_low(&s);
     for (; !done && s.tries < most; s.tries++) {
         point now = {0};
-        if ((fmax(s.b[0].t, s.b[1].t) - fmin(s.b[0].t, s.b[1].t)) * norm < l->tolerance) break;
+        if ((fmax(s.b[0].t, s.b[1].t) - fmin(s.b[0].t, s.b[1].t)) * norm < NARROWEST) break;
         LC_TRY(try_step(&s, step_between(&s, &stuck), &now));
         done = narrow(&s, now);
     }

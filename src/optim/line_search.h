@@ -11,7 +11,6 @@ typedef struct lc__line {
     int64_t n;              /* of the parameters, and of all vectors */
     const double *d;        /* the direction */
     double slope;           /* of the loss at the start */
-    double tolerance;       /* a narrower range is not searched */
     double *gradient;       /* at the point that was evaluated last; at first, at the start */
     double *ends[2], *last; /* room for gradients */
     /* Moves the parameters to start + t d, and computes loss and gradient there. */

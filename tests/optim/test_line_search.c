@@ -26,19 +26,26 @@ static lc_status height(void *ctx, double *loss)
 }
 
 /* One step of so many iterations, from start to *end; how often the loss was evaluated. */
-static int descend(bool cubic, const double *curvatures, const double *start, double lr, int iterations, double *end)
+static int descend_to(double tolerance_change, bool cubic, const double *curvatures, const double *start, double lr,
+                      int iterations, double *end)
 {
     valley v = {.cubic = cubic};
     world_init(&v.w, LC_F64);
     put(&v.w, v.w.g[0], curvatures);
     put(&v.w, v.w.p[0], start);
-    v.opt = lc_lbfgs(&v.w.root, .lr = lr, .max_iter = iterations, .max_eval = 100, .strong_wolfe = true);
+    v.opt = lc_lbfgs(&v.w.root, .lr = lr, .max_iter = iterations, .max_eval = 100, .strong_wolfe = true,
+                     .tolerance_change = tolerance_change);
     CHECK_OK(lc_step_begin(v.w.graph, 0, 0));
     CHECK_OK(lc_optimizer_step_closure(v.opt, height, &v));
     CHECK_OK(lc_step_end(v.w.graph));
     get(&v.w, v.w.p[0], end);
     world_free(&v.w, v.opt);
     return v.evaluations;
+}
+
+static int descend(bool cubic, const double *curvatures, const double *start, double lr, int iterations, double *end)
+{
+    return descend_to(1e-9, cubic, curvatures, start, lr, iterations, end);
 }
 
 static const double curvatures[N0] = {1, 2, 4, 2, 1}, start[N0] = {0.9, -0.4, 0.7, 1.1, -0.3};
@@ -89,6 +96,14 @@ TEST(a_quadratic_to_its_end)
     }
     CHECK(farthest[1] > 0.1 && farthest[2] > 1e-3);
     CHECK_NEAR(farthest[3], 0, 1e-10);
+}
+
+/* The first try goes beyond the minimum, to which the search returns: tolerance_change only ends the iterations. */
+TEST(a_search_is_as_exact_with_a_large_tolerance)
+{
+    double end[N0];
+    CHECK_EQ(descend_to(10, false, curvatures, start, 15, 5, end), 3);
+    for (int i = 0; i < N0; i++) CHECK_NEAR(end[i], start[i] * (1 - 14.22 / 43.22 * curvatures[i]), 1e-12);
 }
 
 TEST_MAIN
