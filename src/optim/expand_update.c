@@ -101,6 +101,7 @@ lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n)
     const lc_op *op = ints[LC__CLIP_PEER] ? &lc__op_clip_over_ranks : &lc__op_clip_coefficient;
     lc_op_call_n(op, n_in, in, n_int, ints, 2, g->tape.floats + n->float_at, out, LC_HERE);
     lc__expand_produce(g, n->first_out);
+    b->keep[n->first_out + 1] = true; /* the factor: the step may run before its update is recorded */
     return g->status;
 }
 

@@ -580,4 +580,46 @@ TEST(an_update_of_very_many_parameters)
     free(p);
 }
 
+/* ---- a step that runs between clipping and the update ---- */
+
+typedef struct clipped {
+    world w;
+    lc_optimizer *opt;
+    bool runs; /* with lc_step_run, before the loss is read */
+} clipped;
+
+static lc_status clipped_squares(void *ctx, double *loss)
+{
+    clipped *c = ctx;
+    lc_tensor *sum = lc_sum(lc_square(c->w.p[0]));
+    lc_optimizer_zero_grad(c->opt);
+    lc_backward(sum);
+    (void)lc_clip_grad_norm(c->opt, 0.5);
+    if (c->runs) {
+        lc_keep(sum);
+        LC_TRY(lc_step_run(c->w.graph));
+    }
+    return lc_item(sum, loss);
+}
+
+TEST(a_closure_clips_and_runs_its_step)
+{
+    for (int lbfgs = 0; lbfgs < 2; lbfgs++) {
+        double end[2][N0];
+        for (int runs = 0; runs < 2; runs++) {
+            clipped c = {.runs = runs};
+            world_init(&c.w, LC_F64);
+            c.opt = lbfgs ? lc_lbfgs(&c.w.root, .lr = 0.1) : lc_sgd(&c.w.root, .lr = 0.1);
+            CHECK_OK(lc_step_begin(c.w.graph, 0, 0));
+            CHECK_OK(lc_optimizer_step_closure(c.opt, clipped_squares, &c));
+            CHECK_OK(lc_step_run(c.w.graph));
+            CHECK_OK(lc_step_end(c.w.graph));
+            get(&c.w, c.w.p[0], end[runs]);
+            world_free(&c.w, c.opt);
+        }
+        for (int i = 0; i < N0; i++) CHECK_NEAR(end[0][i], end[1][i], 1e-12);
+        CHECK(fabs(end[0][0] - sin(1)) > 1e-3);
+    }
+}
+
 TEST_MAIN

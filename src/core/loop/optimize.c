@@ -126,7 +126,6 @@ static lc_status evaluate(void *ctx, double *loss)
     if (!c->loss) return LC_SKIP;
     LC_TRY(before_update(t, opt, &skip));
     if (skip) return LC_SKIP;
-    if (opt->clip_factor) lc_keep(opt->clip_factor);
     LC_TRY(lc_step_run(t->graph));
     return lc__read_loss(t, c->loss, loss);
 }
