@@ -8,7 +8,7 @@ static void LOOP(adadelta)(const lc__range *r)
     const REAL lr = (REAL)r->h[LC_H_LR], decay = (REAL)r->h[LC_H_WEIGHT_DECAY], rho = (REAL)r->h[2];
     const REAL c = (REAL)(1 - r->h[2]), eps = (REAL)r->h[3];
     for (int64_t i = 0; i < n; i++) {
-        const REAL d = GRADIENT(i) + decay * p[i];
+        const REAL d = DECAYED(i, decay);
         v[i] = rho * v[i] + c * d * d;
         const REAL delta = SQRT(acc[i] + eps) / SQRT(v[i] + eps) * d;
         acc[i] = rho * acc[i] + c * delta * delta;

@@ -8,7 +8,7 @@ static void LOOP(adagrad)(const lc__range *r)
     const REAL lr = (REAL)(r->h[LC_H_LR] / (1 + r->step * r->h[2])), decay = (REAL)r->h[LC_H_WEIGHT_DECAY];
     const REAL eps = (REAL)r->h[4];
     for (int64_t i = 0; i < n; i++) {
-        const REAL d = GRADIENT(i) + decay * p[i];
+        const REAL d = DECAYED(i, decay);
         sum[i] += d * d;
         p[i] -= lr * (d / (SQRT(sum[i]) + eps));
     }

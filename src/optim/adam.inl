@@ -12,7 +12,7 @@ static void LOOP(adam)(const lc__range *r)
     const REAL size = (REAL)(lr / (1 - pow(b1, t))), root = (REAL)(1 / sqrt(1 - pow(b2, t))), eps = (REAL)r->h[4];
     const REAL c1 = (REAL)(1 - b1), k2 = (REAL)b2, c2 = (REAL)(1 - b2);
     for (int64_t i = 0; i < n; i++) {
-        const REAL x = p[i], m0 = m[i], d = GRADIENT(i) + add * x;
+        const REAL x = p[i], m0 = m[i], d = DECAYED(i, add);
         const REAL m1 = m0 + c1 * (d - m0), v1 = k2 * v[i] + c2 * d * d;
         m[i] = m1;
         v[i] = v1;
@@ -30,7 +30,7 @@ static void LOOP(adam_amsgrad)(const lc__range *r)
     const REAL size = (REAL)(lr / (1 - pow(b1, t))), root = (REAL)(1 / sqrt(1 - pow(b2, t))), eps = (REAL)r->h[4];
     const REAL c1 = (REAL)(1 - b1), k2 = (REAL)b2, c2 = (REAL)(1 - b2);
     for (int64_t i = 0; i < n; i++) {
-        const REAL x = p[i], m0 = m[i], d = GRADIENT(i) + add * x;
+        const REAL x = p[i], m0 = m[i], d = DECAYED(i, add);
         const REAL m1 = m0 + c1 * (d - m0), v1 = k2 * v[i] + c2 * d * d, most = v1 > top[i] ? v1 : top[i];
         m[i] = m1;
         v[i] = v1;

@@ -8,7 +8,7 @@ static void LOOP(adamax)(const lc__range *r)
     const REAL size = (REAL)(r->h[LC_H_LR] / (1 - pow(r->h[2], r->step + 1))), decay = (REAL)r->h[LC_H_WEIGHT_DECAY];
     const REAL c1 = (REAL)(1 - r->h[2]), k2 = (REAL)r->h[3], eps = (REAL)r->h[4];
     for (int64_t i = 0; i < n; i++) {
-        const REAL d = GRADIENT(i) + decay * p[i], a = (d < 0 ? -d : d) + eps, old = k2 * inf[i];
+        const REAL d = DECAYED(i, decay), a = (d < 0 ? -d : d) + eps, old = k2 * inf[i];
         m[i] += c1 * (d - m[i]);
         inf[i] = old > a ? old : a;
         p[i] -= size * m[i] / inf[i];

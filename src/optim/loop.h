@@ -26,6 +26,8 @@
 #define AT_MOST(high, x)    ((high) < (x) ? (high) : (x))
 #define CLAMP(x, low, high) AT_MOST(high, AT_LEAST(low, x))
 #define GRADIENT(i)         (sign * CLAMP(scale * g[i], -clip, clip))
+/* The gradient with weight decay; without it an infinite weight is not multiplied by 0. */
+#define DECAYED(i, decay) (GRADIENT(i) + ((decay) != 0 ? (decay)*p[i] : 0))
 
 /* The momentum of NAdam's update t. */
 static inline double lc__nadam_mu(const double *h, double t)

@@ -14,7 +14,7 @@ static void LOOP(nadam)(const lc__range *r)
     const REAL scale_v = (REAL)(1 / (1 - pow(b2, t))), eps = (REAL)r->h[4];
     const REAL c1 = (REAL)(1 - b1), k2 = (REAL)b2, c2 = (REAL)(1 - b2);
     for (int64_t i = 0; i < n; i++) {
-        const REAL d = GRADIENT(i) + add * p[i];
+        const REAL d = DECAYED(i, add);
         m[i] += c1 * (d - m[i]);
         v[i] = k2 * v[i] + c2 * d * d;
         p[i] = shrink * p[i] - (size_g * d + size_m * m[i]) / (SQRT(v[i] * scale_v) + eps);

@@ -16,7 +16,7 @@ static void LOOP(radam)(const lc__range *r)
     const REAL size = (REAL)(lr / (1 - pow(b1, t)) * (adaptive ? rect : 1)), eps = (REAL)r->h[4];
     const REAL c1 = (REAL)(1 - b1), k2 = (REAL)b2, c2 = (REAL)(1 - b2);
     for (int64_t i = 0; i < n; i++) {
-        const REAL d = GRADIENT(i) + add * p[i];
+        const REAL d = DECAYED(i, add);
         m[i] += c1 * (d - m[i]);
         v[i] = k2 * v[i] + c2 * d * d;
         const REAL denominator = adaptive ? SQRT(v[i]) + eps : 1;

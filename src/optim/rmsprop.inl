@@ -12,7 +12,7 @@ static void LOOP(rmsprop)(const lc__range *r)
 {
     RMSPROP_BEGIN(r);
     for (int64_t i = 0; i < n; i++) {
-        const REAL d = GRADIENT(i) + decay * p[i];
+        const REAL d = DECAYED(i, decay);
         v[i] = alpha * v[i] + c * d * d;
         p[i] -= lr * (d / (SQRT(v[i]) + eps));
     }
@@ -24,7 +24,7 @@ static void LOOP(rmsprop_momentum)(const lc__range *r)
     REAL *restrict buf = r->s[1];
     const REAL momentum = (REAL)r->h[2];
     for (int64_t i = 0; i < n; i++) {
-        const REAL d = GRADIENT(i) + decay * p[i];
+        const REAL d = DECAYED(i, decay);
         v[i] = alpha * v[i] + c * d * d;
         buf[i] = momentum * buf[i] + d / (SQRT(v[i]) + eps);
         p[i] -= lr * buf[i];
@@ -36,7 +36,7 @@ static void LOOP(rmsprop_centered)(const lc__range *r)
     RMSPROP_BEGIN(r);
     REAL *restrict mean = r->s[1];
     for (int64_t i = 0; i < n; i++) {
-        const REAL d = GRADIENT(i) + decay * p[i];
+        const REAL d = DECAYED(i, decay);
         v[i] = alpha * v[i] + c * d * d;
         mean[i] += c * (d - mean[i]);
         p[i] -= lr * (d / (SQRT(v[i] - mean[i] * mean[i]) + eps));
@@ -49,7 +49,7 @@ static void LOOP(rmsprop_centered_momentum)(const lc__range *r)
     REAL *restrict buf = r->s[1], *restrict mean = r->s[2];
     const REAL momentum = (REAL)r->h[2];
     for (int64_t i = 0; i < n; i++) {
-        const REAL d = GRADIENT(i) + decay * p[i];
+        const REAL d = DECAYED(i, decay);
         v[i] = alpha * v[i] + c * d * d;
         mean[i] += c * (d - mean[i]);
         buf[i] = momentum * buf[i] + d / (SQRT(v[i] - mean[i] * mean[i]) + eps);

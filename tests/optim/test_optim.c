@@ -622,4 +622,69 @@ TEST(a_closure_clips_and_runs_its_step)
     }
 }
 
+/* ---- infinite weights, such as those of a mask ---- */
+
+static lc_optimizer *optimizer_number(int k, lc_module *m)
+{
+    switch (k) {
+    case 0:
+        return lc_sgd(m);
+    case 1:
+        return lc_sgd(m, .momentum = 0.9);
+    case 2:
+        return lc_sgd(m, .momentum = 0.9, .nesterov = true);
+    case 3:
+        return lc_adam(m);
+    case 4:
+        return lc_adam(m, .amsgrad = true);
+    case 5:
+        return lc_adamw(m);
+    case 6:
+        return lc_rmsprop(m);
+    case 7:
+        return lc_rmsprop(m, .momentum = 0.9, .centered = true);
+    case 8:
+        return lc_adagrad(m);
+    case 9:
+        return lc_adadelta(m);
+    case 10:
+        return lc_adamax(m);
+    case 11:
+        return lc_nadam(m);
+    case 12:
+        return lc_radam(m);
+    case 13:
+        return lc_rprop(m);
+    default:
+        return NULL;
+    }
+}
+
+TEST(an_infinite_weight_without_gradient_stays)
+{
+    const lc_dtype types[] = {LC_F32, LC_F64};
+    for (int k = 0; k < 14; k++)
+        for (int type = 0; type < 2; type++) {
+            const double weights[N0] = {-INFINITY, 1, INFINITY, -1, 0}, gradient[N0] = {0, 1, 0, -1, 0};
+            double end[N0];
+            world w;
+            world_init(&w, types[type]);
+            put(&w, w.p[0], weights);
+            put(&w, w.g[0], gradient);
+            lc_optimizer *opt = optimizer_number(k, &w.root);
+            for (int step = 0; step < 6; step++) {
+                CHECK_OK(lc_step_begin(w.graph, (uint64_t)step, 0));
+                lc_zero_grad(w.graph);
+                lc_backward(lc_sum(lc_where(lc_isfinite(w.p[0]), lc_mul(w.p[0], w.g[0]), lc_zeros_like(w.p[0]))));
+                lc_optimizer_step(opt);
+                CHECK_OK(lc_step_run(w.graph));
+                CHECK_OK(lc_step_end(w.graph));
+            }
+            get(&w, w.p[0], end);
+            if (end[0] != -INFINITY || end[2] != INFINITY || !(end[1] < 1))
+                TEST_FAIL("%s: %g, %g, %g", opt->ops->name, end[0], end[1], end[2]);
+            world_free(&w, opt);
+        }
+}
+
 TEST_MAIN
