@@ -136,8 +136,7 @@ lc_status lc__run_finish(lc_trainer *t, lc_status s)
         lc_status torn = lc__hook(t, LC_HOOK_TEARDOWN, &(lc__hook_args){.stage = t->stage});
         if (torn < 0 && s >= 0) {
             s = torn;
-            t->run_state = LC_RUN_INTERRUPTED;
-            lc__copy_message(message, sizeof message);
+            after_failure(t, s, false, message, sizeof message);
         }
     }
     lc_checkpoint_close(t->resume->restoring_from);

@@ -245,6 +245,45 @@ TEST(an_error_reaches_on_exception_and_teardown)
     end(&s);
 }
 
+static lc_status failing_teardown(lc_module *self, lc_stage stage)
+{
+    (void)world_teardown(self, stage);
+    return lc_fail(LC_ERR_IO, "the disk is gone");
+}
+
+static lc_status message_of(void *self, lc_trainer *t, lc_status status, const char *message)
+{
+    CHECK_EQ(status, LC_ERR_IO);
+    CHECK_CONTAINS(message, "teardown of world: the disk is gone");
+    return traced_exception(self, t, status, message);
+}
+
+TEST(an_error_in_teardown_reaches_on_exception)
+{
+    for (int fails_before = 0; fails_before < 2; fails_before++) {
+        static setting s;
+        lc_module_ops ops = world_ops;
+        lc_callback_ops traced = traced_ops;
+        char names[16384];
+        ops.teardown = failing_teardown;
+        if (!fails_before) traced.on_exception = message_of;
+        begin(&s, 2, 1);
+        s.m.base.ops = &ops;
+        s.o.max_epochs = 1;
+        s.cb[s.o.n_callbacks++] = (lc_callback){&traced, &s.m.tr};
+        if (fails_before) s.m.raise_at[0] = s.m.raise_at[1] = 0;
+        CHECK_STATUS(fit(&s), fails_before ? LC_ERR_USER : LC_ERR_IO);
+        CHECK_CONTAINS(lc_error_message(), fails_before ? "scripted failure" : "teardown of world: the disk is gone");
+        const char *end_of_run =
+            strstr(names_of(&s.m.tr, names, sizeof names), fails_before ? "cb.on_exception" : "cb.on_fit_end");
+        CHECK_STR(end_of_run ? end_of_run : "",
+                  fails_before ? "cb.on_exception cb.teardown m.teardown "
+                               : "cb.on_fit_end m.on_fit_end cb.teardown m.teardown cb.on_exception ");
+        CHECK_EQ(lc_trainer_state(s.t), LC_RUN_INTERRUPTED);
+        end(&s);
+    }
+}
+
 static lc_tensor *wrong_shapes(lc_module *self, const lc_batch *batch, int64_t i)
 {
     (void)i;

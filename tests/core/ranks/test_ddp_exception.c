@@ -15,6 +15,7 @@ typedef struct job {
     int64_t accumulate;   /* 0 is taken as 1 */
     bool logs, counts, has_state;
     bool after_step, own_dir;                       /* it fails after its step; each rank has a directory of its own */
+    bool in_teardown;                               /* it fails there, when the training is over on all ranks */
     enum { LEAVES, SAVES, SAVES_WEIGHTS } callback; /* OnExceptionCheckpoint, ModelCheckpoint */
     const char *ckpt_path;
     atomic_int after_batch; /* rank 0 has finished that batch */
@@ -32,7 +33,7 @@ static lc_status fail_at(lc_module *self, int64_t i)
     const job *j = ((net *)self)->j;
     bool here = lc_trainer_global_rank(self->trainer) == j->fail_rank && i == j->batch &&
                 lc_trainer_current_epoch(self->trainer) == j->epoch;
-    return here ? lc_fail(LC_ERR_USER, "the sensor of this rank is unplugged") : LC_OK;
+    return here && !j->in_teardown ? lc_fail(LC_ERR_USER, "the sensor of this rank is unplugged") : LC_OK;
 }
 
 static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
@@ -60,8 +61,17 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
     return s;
 }
 
+static lc_status teardown(lc_module *self, lc_stage stage)
+{
+    const job *j = ((net *)self)->j;
+    bool here = j->in_teardown && lc_trainer_global_rank(self->trainer) == j->fail_rank;
+    (void)stage;
+    return here ? lc_fail(LC_ERR_USER, "the sensor of this rank is unplugged") : LC_OK;
+}
+
 static const lc_module_ops net_ops = {LC_MODULE_OPS_INIT("net"), .training_step = training_step,
-                                      .on_train_batch_end = on_train_batch_end, .configure_optimizers = small_net_sgd};
+                                      .on_train_batch_end = on_train_batch_end, .configure_optimizers = small_net_sgd,
+                                      .teardown = teardown};
 
 static void hear(void *context, lc_trainer *t, lc_level level, const char *text)
 {
@@ -191,6 +201,22 @@ TEST(nothing_is_saved_if_other_ranks_have_part_of_the_state)
         check_nothing_left((job){.callback = callback, .epoch = 1, .batch = 1, .accumulate = 3}, "gradients");
         check_nothing_left((job){.callback = callback, .epoch = 1, .batch = 1, .has_state = true}, "train loader");
         check_nothing_left((job){.callback = callback, .epoch = 1, .batch = 1, .fail_rank = 1}, "had partly run");
+    }
+}
+
+/* The other rank may have ended its fit by then. */
+TEST(a_teardown_that_fails_on_one_rank)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        char path[400];
+        job j = begin(&(job){.in_teardown = true, .fail_rank = rank});
+        file_of(&j, path);
+        world *w = world_run("threads", RANKS, run_rank, &j);
+        CHECK_EQ(w->ranks[rank].status, LC_ERR_USER);
+        CHECK_CONTAINS(w->ranks[rank].message, "unplugged");
+        CHECK(w->ranks[!rank].status == LC_OK || w->ranks[!rank].status == LC_ERR_PEER);
+        world_free(w);
+        CHECK(exists(path) || rank != 0);
     }
 }
 
