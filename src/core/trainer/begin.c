@@ -330,6 +330,7 @@ lc_status lc__fit_begin(lc_trainer *t)
         lc_zero_grad(t->graph);
         t->window_backwards = 0;
         t->epoch_open = false;
+        t->current_epoch = t->epochs_processed; /* the last fit may have failed at the end of an epoch */
     }
     lc_checkpoint_close(t->resume->restoring_from);
     t->resume->restoring_from = NULL;

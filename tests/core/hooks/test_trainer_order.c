@@ -284,6 +284,32 @@ TEST(an_error_in_teardown_reaches_on_exception)
     }
 }
 
+static lc_status failing_epoch_end(lc_module *self)
+{
+    (void)world_on_train_epoch_end(self);
+    return lc_trainer_current_epoch(self->trainer) ? LC_OK : lc_fail(LC_ERR_IO, "the disk is full");
+}
+
+/* As in Lightning, an epoch whose end fails is over: the next fit trains the one after it. */
+TEST(a_fit_after_a_failed_end_of_an_epoch)
+{
+    static setting s;
+    lc_module_ops ops = world_ops;
+    char files[512], dir[600];
+    ops.on_train_epoch_end = failing_epoch_end;
+    begin(&s, 2, 1);
+    s.m.base.ops = &ops;
+    s.o.max_epochs = 2;
+    CHECK_STATUS(fit(&s), LC_ERR_IO);
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base));
+    CHECK_EQ(lc_trainer_current_epoch(s.t), 2);
+    CHECK_EQ(lc_trainer_global_step(s.t), 4);
+    CHECK_CONTAINS(s.m.tr.text, "m.on_train_epoch_start:1,2 ");
+    snprintf(dir, sizeof dir, "%s/checkpoints", lc_trainer_run_dir(s.t));
+    CHECK_STR(world_list(dir, ".ckpt", files, sizeof files), "epoch=1-step=4.ckpt ");
+    end(&s);
+}
+
 static lc_tensor *wrong_shapes(lc_module *self, const lc_batch *batch, int64_t i)
 {
     (void)i;
