@@ -143,7 +143,7 @@ static void reset(lc_trainer *t)
     t->resume->phase = t->resume->resume_phase = LC__PHASE_START;
     t->resume->resume_mid_epoch = false;
     t->deferred = t->recording = t->skip = false;
-    t->logging->epoch_end_reached = t->validating = t->sanity = false;
+    t->logging->epoch_end_reached = t->validating = t->sanity = t->loop->val_has_run = false;
     t->batch = NULL;
     for (size_t i = 0; i < sizeof t->logging->metrics / sizeof *t->logging->metrics; i++)
         lc__map_clear(&t->logging->metrics[i]);

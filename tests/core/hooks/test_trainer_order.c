@@ -310,6 +310,21 @@ TEST(a_fit_after_a_failed_end_of_an_epoch)
     end(&s);
 }
 
+/* A fit that ends before its first validation has no value to rank checkpoints by, whatever ran before it. */
+TEST(a_fit_without_a_validation_after_an_evaluation)
+{
+    static setting s;
+    begin(&s, 4, 1);
+    s.o.max_steps = 3;
+    s.o.monitor = "val_loss";
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_OK(lc_trainer_test(s.t, &s.m.base));
+    CHECK_OK(lc_trainer_validate(s.t, &s.m.base));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base));
+    CHECK_EQ(lc_trainer_current_epoch(s.t), 1);
+    end(&s);
+}
+
 static lc_tensor *wrong_shapes(lc_module *self, const lc_batch *batch, int64_t i)
 {
     (void)i;
