@@ -36,19 +36,20 @@ static void count_trained(const lc_tensor *x, int64_t n, counts *c)
     if (dtype != wide) c->copies += n * (int64_t)lc_dtype_size(wide);
 }
 
-static void count(const lc_module *m, counts *c)
+/* A tensor that has several names counts once. */
+static lc_status count_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
 {
-    for (int i = 0; i < m->n_tensors; i++) {
-        const lc_tensor *x = m->tensors[i].tensor;
-        int64_t n = lc_tensor_numel(x);
-        if (m->tensors[i].is_parameter)
-            *(lc_tensor_requires_grad(x) ? &c->trainable : &c->frozen) += n;
-        else
-            c->buffers += n;
-        if (m->tensors[i].is_parameter && lc_tensor_requires_grad(x)) count_trained(x, n, c);
-        c->bytes += n * (int64_t)lc_dtype_size(lc_tensor_storage(x));
-    }
-    for (int i = 0; i < m->n_children; i++) count(m->children[i], c);
+    counts *c = ctx;
+    const lc_tensor *x = t->tensor;
+    int64_t n = lc_tensor_numel(x);
+    (void)path, (void)owner;
+    if (t->is_parameter)
+        *(lc_tensor_requires_grad(x) ? &c->trainable : &c->frozen) += n;
+    else
+        c->buffers += n;
+    if (t->is_parameter && lc_tensor_requires_grad(x)) count_trained(x, n, c);
+    c->bytes += n * (int64_t)lc_dtype_size(lc_tensor_storage(x));
+    return LC_OK;
 }
 
 /* 1234567 -> "1.2 M" */
@@ -71,14 +72,31 @@ static const char *human_bytes(double bytes, char *text, size_t size)
     return text;
 }
 
-static void shapes(const lc_module *m, char *text, size_t size)
+static lc_status stop_at(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    (void)path, (void)owner;
+    return t->tensor == ctx ? LC_STOP : LC_OK;
+}
+
+/* Whether a layer below m has the parameter, too. */
+static bool is_below(const lc_module *m, lc_tensor *x)
+{
+    bool found = false;
+    for (int i = 0; i < m->n_children && !found; i++) found = lc_module_visit(m->children[i], stop_at, x) == LC_STOP;
+    return found;
+}
+
+/* The shapes of m's own parameters, or only of those that no layer below has, and how many elements they have. */
+static void shapes(const lc_module *m, bool only_own, char *text, size_t size, int64_t *elements)
 {
     size_t n = 0;
     text[0] = 0;
-    for (int i = 0; i < m->n_tensors && n + 1 < size; i++) {
-        const lc_tensor *x = m->tensors[i].tensor;
-        if (!m->tensors[i].is_parameter) continue;
-        n += (size_t)snprintf(text + n, size - n, "%s[", n ? " " : "");
+    *elements = 0;
+    for (int i = 0; i < m->n_tensors; i++) {
+        lc_tensor *x = m->tensors[i].tensor;
+        if (!m->tensors[i].is_parameter || (only_own && is_below(m, x))) continue;
+        *elements += lc_tensor_numel(x);
+        if (n + 1 < size) n += (size_t)snprintf(text + n, size - n, "%s[", n ? " " : "");
         for (int d = 0; d < lc_tensor_ndim(x) && n + 1 < size; d++)
             n += (size_t)snprintf(text + n, size - n, "%s%lld", d ? "," : "", (long long)lc_tensor_dim(x, d));
         if (n + 1 < size) n += (size_t)snprintf(text + n, size - n, "]");
@@ -127,18 +145,30 @@ static void add_cost(const model_summary *s, const lc_module *m, row_text *r)
     }
 }
 
-static row_text row_of(const model_summary *s, const lc_module *c, const char *prefix)
+static row_text row_of(const model_summary *s, lc_module *c, const char *prefix)
 {
     row_text r = {.flops = "?", .in = "?", .out = "?"};
     counts n = {0};
-    count(c, &n);
+    int64_t own;
+    (void)!lc_module_visit(c, count_tensor, &n);
     add_cost(s, c, &r);
     char name[sizeof r.path];
     snprintf(r.path, sizeof r.path, "%s%s%s", prefix, *prefix ? "." : "",
              lc_printable(c->name ? c->name : "?", false, name, sizeof name));
-    shapes(c, r.shape, sizeof r.shape);
+    shapes(c, false, r.shape, sizeof r.shape, &own);
     human(n.trainable + n.frozen, r.params, sizeof r.params);
     lc_printable(c->type ? c->type : "Module", false, r.type, sizeof r.type);
+    return r;
+}
+
+/* The model's parameters that belong to no layer. *any: whether there are some. */
+static row_text others(const lc_module *m, bool *any)
+{
+    row_text r = {.path = "other params", .type = "n/a", .flops = "?", .in = "?", .out = "?"};
+    int64_t n;
+    shapes(m, true, r.shape, sizeof r.shape, &n);
+    human(n, r.params, sizeof r.params);
+    *any = n > 0;
     return r;
 }
 
@@ -148,37 +178,47 @@ static int longer(int width, const char *text)
     return n > width ? n : width;
 }
 
+static void measure_row(columns *w, const row_text *r)
+{
+    w->in = longer(w->in, r->in);
+    w->out = longer(w->out, r->out);
+    w->name = longer(w->name, r->path);
+    w->type = longer(w->type, r->type);
+    w->shapes = longer(w->shapes, r->shape);
+}
+
 static void measure(const model_summary *s, columns *w, const lc_module *m, const char *prefix, int depth)
 {
     for (int i = 0; i < m->n_children; i++) {
         row_text r = row_of(s, m->children[i], prefix);
-        w->in = longer(w->in, r.in);
-        w->out = longer(w->out, r.out);
-        w->name = longer(w->name, r.path);
-        w->type = longer(w->type, r.type);
-        w->shapes = longer(w->shapes, r.shape);
+        measure_row(w, &r);
         if (s->max_depth < 0 || depth + 1 < s->max_depth) measure(s, w, m->children[i], r.path, depth + 1);
     }
+}
+
+static void add_row(lc__str *out, const columns *w, const row_text *r, const char *mode, int *number)
+{
+    char name[sizeof r->path + 3];
+    snprintf(name, sizeof name, "%s", r->path);
+    lc__cut_name(name, (size_t)w->name, w->unicode);
+    if (w->number) lc__str_add(out, "%3d | ", *number);
+    ++*number;
+    lc__add_padded(out, name, w->name);
+    if (w->type) lc__str_add(out, " | %-*s", w->type, r->type);
+    lc__str_add(out, " | %7s", r->params);
+    if (w->mode) lc__str_add(out, " | %-5s", mode);
+    if (w->cost) lc__str_add(out, " | %7s | %*s | %*s", r->flops, w->in, r->in, w->out, r->out);
+    if (w->with_shapes) lc__str_add(out, " |%s%s", r->shape[0] ? " " : "", r->shape);
+    lc__str_add(out, "\n");
 }
 
 static void rows(const model_summary *s, lc__str *out, const columns *w, const lc_module *m, const char *prefix,
                  int depth, int *number)
 {
     for (int i = 0; i < m->n_children; i++) {
-        const lc_module *c = m->children[i];
+        lc_module *c = m->children[i];
         row_text r = row_of(s, c, prefix);
-        char name[sizeof r.path + 3];
-        snprintf(name, sizeof name, "%s", r.path);
-        lc__cut_name(name, (size_t)w->name, w->unicode);
-        if (w->number) lc__str_add(out, "%3d | ", *number);
-        ++*number;
-        lc__add_padded(out, name, w->name);
-        if (w->type) lc__str_add(out, " | %-*s", w->type, r.type);
-        lc__str_add(out, " | %7s", r.params);
-        if (w->mode) lc__str_add(out, " | %-5s", c->training ? "train" : "eval");
-        if (w->cost) lc__str_add(out, " | %7s | %*s | %*s", r.flops, w->in, r.in, w->out, r.out);
-        if (w->with_shapes) lc__str_add(out, " |%s%s", r.shape[0] ? " " : "", r.shape);
-        lc__str_add(out, "\n");
+        add_row(out, w, &r, c->training ? "train" : "eval", number);
         if (s->max_depth < 0 || depth + 1 < s->max_depth) rows(s, out, w, c, r.path, depth + 1, number);
     }
 }
@@ -202,6 +242,8 @@ static void title(lc__str *out, const columns *w)
 static void table(const model_summary *s, const lc_module *m, int width, bool unicode, lc__str *out)
 {
     int number = 0;
+    bool any;
+    row_text rest = others(m, &any);
     columns w = {.name = 4,
                  .type = 4,
                  .shapes = 6,
@@ -213,10 +255,12 @@ static void table(const model_summary *s, const lc_module *m, int width, bool un
                  .with_shapes = true,
                  .unicode = unicode};
     measure(s, &w, m, "", 0);
+    if (any) measure_row(&w, &rest);
     fit(&w, width - 1);
     title(out, &w);
     rule(out, &w);
     rows(s, out, &w, m, "", 0, &number);
+    if (any) add_row(out, &w, &rest, "n/a", &number);
     rule(out, &w);
 }
 
@@ -227,7 +271,7 @@ static lc_status ms_fit_start(void *self, lc_trainer *t)
     counts n = {0};
     char a[32], b[32], c[32];
     double state = 0;
-    count(t->m, &n);
+    LC_TRY(lc_module_visit(t->m, count_tensor, &n));
     if (s->n_inputs && lc__model_cost(t, s->inputs, s->n_inputs, &s->cost, &s->n_cost) < 0)
         lc_trainer_message(t, LC_WARNING, "%s", lc_error_message()); /* the table is shown without costs */
     lc__terminal term = lc__terminal_find(s->fd, LC_PROGRESS_AUTO);

@@ -435,6 +435,31 @@ TEST(levels_of_the_summary)
     CHECK_STATUS(lc_model_summary(&cb, .max_depth = -2), LC_ERR_CONFIG);
 }
 
+/* As in Lightning, a tied parameter counts once in the total, and parameters outside of layers have a row. */
+TEST(the_summary_of_parameters_that_are_tied_or_outside_of_layers)
+{
+    run r;
+    lc_callback cb;
+    char path[300];
+    size_t n;
+    const int64_t shape[] = {5};
+    run_init(&r);
+    CHECK(lc_module_share_parameter(&r.m.base, "tied", lc_module_find(&r.m.base, "head.weight")));
+    CHECK(lc_module_add_parameter(&r.m.base, "position", LC_F32, LC_ROW_MAJOR, 1, shape, (lc_init){0}));
+    CHECK_OK(lc_module_status(&r.m.base));
+    snprintf(path, sizeof path, "%s/summary", r.dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f);
+    CHECK_OK(lc_model_summary(&cb, .fd = fileno(f)));
+    CHECK_OK(run_fit(&r, &cb, 1));
+    fclose(f);
+    char *text = slurp(path, &n);
+    CHECK_CONTAINS(text, "| other params | n/a      |       5 | n/a   | [5]\n");
+    CHECK_CONTAINS(text, "78 parameters, all trainable\n");
+    free(text);
+    run_release(&r);
+}
+
 /* Names may also come from plug-ins. */
 TEST(the_summary_writes_no_control_characters)
 {
