@@ -146,6 +146,7 @@ static bool same_args(const lc_trainer *t, const lc__logged *e, const lc_log_arg
 void lc__results_add_value(const lc__note *n, double v)
 {
     lc__logged *e = &n->r->e[n->entry];
+    v = lc__nan_without_sign(v);
     double weight = n->weight;
     lc_log_reduce how = (lc_log_reduce)e->args.reduce_fx;
     e->step = lc__step_value_note(&e->pieces, how, n->place, v, weight);
@@ -174,7 +175,7 @@ void lc__results_add_value(const lc__note *n, double v)
 double lc__logged_epoch_value(const lc__logged *e)
 {
     double sum = e->exact && !e->of_metric ? lc__exact_value(&e->exact->epoch) : e->sum;
-    return e->args.reduce_fx == LC_LOG_MEAN ? sum / e->weight : sum;
+    return lc__nan_without_sign(e->args.reduce_fx == LC_LOG_MEAN ? sum / e->weight : sum);
 }
 
 static lc_status add_number(lc_trainer *t, const lc__note *n, double v)

@@ -15,6 +15,8 @@
 #include "base/exact_sum.h"
 #include "core/hooks/trainer_internal.h"
 
+#include <math.h>
+
 typedef struct lc__step_value {
     int64_t piece;            /* the piece that logged last */
     double last, last_weight; /* its last value */
@@ -29,5 +31,11 @@ double lc__step_value_note(lc__step_value *s, lc_log_reduce how, lc__place at, d
 double lc__step_value_weight(const lc__step_value *s);
 /* If s->exact: the sum of the step so far; for a mean, of values times weights. */
 lc__exact_sum lc__step_value_sum(const lc__step_value *s, lc_log_reduce how);
+
+/* Processors differ in the sign of a NaN that they make, and printf shows it: "-nan" for 0/0 on x86. */
+static inline double lc__nan_without_sign(double v)
+{
+    return isnan(v) ? NAN : v;
+}
 
 #endif

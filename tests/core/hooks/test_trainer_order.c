@@ -325,6 +325,25 @@ TEST(a_fit_without_a_validation_after_an_evaluation)
     end(&s);
 }
 
+static void log_nan(lc_module *self, lc_tensor *loss)
+{
+    (void)loss;
+    lc_log_value(self, "a", -NAN);
+    lc_log_value(self, "b", -NAN, .on_epoch = LC_ON);
+    lc_log(self, "c", lc_mul_scalar(((world *)self)->w, -NAN), .on_epoch = LC_ON);
+}
+
+TEST(a_nan_has_no_sign)
+{
+    static setting s;
+    begin(&s, 1, 0);
+    s.m.log_train = log_nan;
+    s.o.max_epochs = s.o.log_every_n_steps = 1;
+    CHECK_OK(fit(&s));
+    CHECK_STR(s.rows.text, "step=0 epoch=0 a=nan b_step=nan c_step=nan|step=0 epoch=0 b_epoch=nan c_epoch=nan|");
+    end(&s);
+}
+
 static lc_tensor *wrong_shapes(lc_module *self, const lc_batch *batch, int64_t i)
 {
     (void)i;
