@@ -8,6 +8,7 @@
 #include "core/logging/logging.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -99,18 +100,47 @@ static bool begins_character(char c)
     return ((unsigned char)c & 0xc0) != 0x80;
 }
 
+/* The code point of the character that begins at text, which is UTF-8 (printable.h). */
+static uint32_t code_point(const char *text)
+{
+    unsigned char c = (unsigned char)*text;
+    uint32_t code = c < 0x80 ? c : c < 0xe0 ? c & 0x1fu : c < 0xf0 ? c & 0x0fu : c & 0x07u;
+    for (text++; *text && !begins_character(*text); text++) code = code << 6 | ((unsigned char)*text & 0x3fu);
+    return code;
+}
+
+/* 2 for characters of East Asia and emoji, 0 for accents that join the character before. wcwidth needs a locale, which
+ * is the program's. */
+static int columns_of(const char *character)
+{
+    static const struct {
+        uint32_t first, last;
+        int columns;
+    } ranges[] = {{0x300, 0x36f, 0},     {0x1100, 0x115f, 2},   {0x200b, 0x200f, 0},  {0x2e80, 0x303e, 2},
+                  {0x3041, 0xa4cf, 2},   {0xac00, 0xd7a3, 2},   {0xf900, 0xfaff, 2},  {0xfe00, 0xfe0f, 0},
+                  {0xfe30, 0xfe6f, 2},   {0xff00, 0xff60, 2},   {0xffe0, 0xffe6, 2},  {0x1f300, 0x1f64f, 2},
+                  {0x1f680, 0x1f6ff, 2}, {0x1f900, 0x1f9ff, 2}, {0x20000, 0x3fffd, 2}};
+    uint32_t code = code_point(character);
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (code >= ranges[i].first && code <= ranges[i].last) return ranges[i].columns;
+    return 1;
+}
+
 int lc__columns(const char *text)
 {
     int n = 0;
-    for (; *text; text++) n += begins_character(*text);
+    for (; *text; text++) n += begins_character(*text) ? columns_of(text) : 0;
     return n;
 }
 
 void lc__cut_name(char *name, size_t room, bool unicode)
 {
-    size_t keep = room - (unicode ? 1 : 2), i = 0;
+    size_t keep = room - (unicode ? 1 : 2), i = 0, n = 0;
     if ((size_t)lc__columns(name) <= room || keep == 0 || keep > room) return;
-    for (size_t n = 0; n < keep || !begins_character(name[i]); i++) n += begins_character(name[i]);
+    while (!begins_character(name[i]) || n + (size_t)columns_of(name + i) <= keep) {
+        n += begins_character(name[i]) ? (size_t)columns_of(name + i) : 0;
+        i++;
+    }
     strcpy(name + i, unicode ? "…" : "..");
 }
 

@@ -24,7 +24,7 @@ int64_t lc__eval_batches(const lc_trainer *t);
 /* A row for each result of validate or test; the stage in `color` (NULL: as it is). */
 void lc__add_results(lc__str *out, const lc__terminal *term, const lc_trainer *t, const char *color);
 
-/* Width of UTF-8 text without control characters, counting each character as one column. */
+/* The columns that UTF-8 text without control characters takes. */
 int lc__columns(const char *text);
 /* Cuts a name that is longer than `room` columns, with an ellipsis; `name` must have room for three more bytes. */
 void lc__cut_name(char *name, size_t room, bool unicode);

@@ -67,7 +67,8 @@ static bool looks_right(const char *text, size_t n, int columns, char *lines)
         } else {
             *lines++ = *c;
             bool sentence = !strncmp(begin, "fit stopped: ", 13) || !strncmp(begin, "metrics: ", 9);
-            if ((u & 0xc0) != 0x80 && ++column > columns && !sentence) {
+            if ((u & 0xc0) != 0x80) column += u >= 0xe3 ? 2 : 1; /* of those here, only Chinese begins so high */
+            if ((u & 0xc0) != 0x80 && column > columns && !sentence) {
                 printf("  wider than %d: %.*s\n", columns, (int)(c - begin) + 1, begin);
                 return false;
             }
@@ -83,6 +84,7 @@ static lc_tensor *narrow_training_step(lc_module *self, const lc_batch *b, int64
     (void)i;
     lc_log(self, "train_loss", loss, .on_step = LC_ON, .prog_bar = true);
     lc_log(self, "an_error_with_quite_a_long_name", loss, .on_step = LC_ON, .prog_bar = true);
+    lc_log(self, "验证集上的准确率", loss, .on_step = LC_ON, .prog_bar = true); /* each character has two columns */
     return loss;
 }
 
@@ -91,6 +93,7 @@ static lc_status narrow_test_step(lc_module *self, const lc_batch *b, int64_t i,
     (void)i, (void)d;
     lc_log(self, "an_error_with_quite_a_long_name_over_all_of_the_test",
            lc_mse_loss(net_forward((net *)self, b->x), b->y));
+    lc_log(self, "测试集上的准确率测试集上的准确率测试集上的准确率", lc_mse_loss(net_forward((net *)self, b->x), b->y));
     return LC_OK;
 }
 
