@@ -300,8 +300,8 @@ typedef struct lc_device_stats_monitor_args {
 } lc_device_stats_monitor_args;
 LC_DEFAULTS(lc_device_stats_monitor, lc_device_stats_monitor_args, )
 
-/* PredictionWriter: writes predictions to a file or passes them to functions. Predictions need not be kept for a .npy
- * file of one rank (lc_run_args.discard_predictions); those of several are gathered at the end. */
+/* PredictionWriter: writes predictions to a file or passes them to functions. With lc_run_args.discard_predictions the
+ * trainer keeps them only until they have been written; for a .npy file of one rank it keeps none. */
 typedef struct lc_prediction_writer_args {
     size_t size;
     const char *path; /* "out.npy" (rows are appended; "out_1.npy" for the second loader), or "out.safetensors" */

@@ -8,6 +8,7 @@
  * With several ranks, rank 0 writes the files from the predictions that the trainer keeps: those of all ranks, in the
  * order of the data. Functions of the program are called on every rank with its own predictions. */
 #include "core/input/input.h"
+#include "core/loop/loop.h"
 #include "base/remove.h"
 #include "callbacks/callbacks.h"
 #include "core/hooks/trainer_internal.h"
@@ -209,9 +210,7 @@ static lc_status save_all(writer *w, lc_trainer *t)
         s = join(t, i, &list[n++]);
     }
     if (s >= 0 && !n)
-        s = lc_fail(
-            LC_ERR_CONFIG,
-            "PredictionWriter: there are no predictions to write; turn discard_predictions off, or write a .npy file");
+        s = lc_fail(LC_ERR_CONFIG, "PredictionWriter: there are no predictions to write; predict_step returned none");
     if (s >= 0) s = lc_safetensors_save(w->path, n, list, 0, NULL);
     for (int i = 0; i < n; i++) free((void *)(uintptr_t)list[i].data);
     return s;
@@ -219,15 +218,18 @@ static lc_status save_all(writer *w, lc_trainer *t)
 
 /* ---- hooks ---- */
 
+static lc_status pw_setup(void *self, lc_trainer *t, lc_stage stage)
+{
+    const writer *w = self;
+    if (stage == LC_STAGE_PREDICT && (w->epoch || (w->npy && t->comm))) t->loop->keeps_predictions = true;
+    return LC_OK;
+}
+
 /* Appends the predictions of all ranks for this batch, possibly none. */
 static lc_status append_kept(writer *w, lc_trainer *t, int loader)
 {
     stream *s = &w->streams[loader];
     int64_t n = lc_trainer_prediction_count(t, loader);
-    if (t->args && t->args->discard_predictions)
-        return lc_fail(LC_ERR_CONFIG,
-                       "PredictionWriter: with several ranks a .npy file is written from the predictions "
-                       "that the trainer keeps; turn discard_predictions off");
     if (n == s->taken || !lc__is_rank_zero(t)) return LC_OK;
     s->taken = n;
     return append(w, loader, lc_trainer_prediction(t, loader, n - 1));
@@ -254,7 +256,7 @@ static lc_status pw_epoch_end(void *self, lc_trainer *t)
 
 static lc_status pw_teardown(void *self, lc_trainer *t, lc_stage stage)
 {
-    (void)t, (void)stage;
+    if (stage == LC_STAGE_PREDICT && t->args && t->args->discard_predictions) lc__forget_predictions(t);
     for (int i = 0; i < LC_MAX_LOADERS; i++) LC_TRY(close_stream(self, i, false)); /* left open by an error */
     return LC_OK;
 }
@@ -271,11 +273,8 @@ static void pw_release(void *self)
 }
 
 static const lc_callback_ops prediction_writer_ops = {
-    LC_CALLBACK_OPS_INIT("PredictionWriter"),
-    .on_predict_batch_end = pw_batch_end,
-    .on_predict_epoch_end = pw_epoch_end,
-    .teardown = pw_teardown,
-    .free = lc__owned_free,
+    LC_CALLBACK_OPS_INIT("PredictionWriter"), .setup = pw_setup,       .on_predict_batch_end = pw_batch_end,
+    .on_predict_epoch_end = pw_epoch_end,     .teardown = pw_teardown, .free = lc__owned_free,
 };
 
 static bool ends_in(const char *text, const char *end)

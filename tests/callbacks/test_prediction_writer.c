@@ -49,6 +49,35 @@ TEST(predictions_are_written)
     run_release(&r);
 }
 
+static lc_status count_kept(void *context, lc_trainer *t)
+{
+    *(int64_t *)context = lc_trainer_prediction_count(t, 0);
+    return LC_OK;
+}
+
+/* As in Lightning, a writer at the end of the epoch gets predictions that predict does not return. */
+TEST(discarded_predictions_are_written)
+{
+    run r;
+    lc_callback cb[2];
+    char st[300];
+    int64_t kept = 0;
+    run_init(&r);
+    snprintf(st, sizeof st, "%s/out.safetensors", r.dir);
+    CHECK_OK(lc_prediction_writer(&cb[0], .path = st));
+    CHECK_OK(lc_prediction_writer(&cb[1], .write_on_epoch_end = count_kept, .context = &kept));
+    r.o.callbacks = cb;
+    r.o.n_callbacks = 2;
+    CHECK_OK(lc_trainer_new(&r.o, &r.t));
+    CHECK_OK(lc_trainer_predict(r.t, &r.m.base, .discard_predictions = true));
+    CHECK_EQ(kept, NET_BATCHES);
+    CHECK_EQ(lc_trainer_prediction_count(r.t, 0), 0);
+    lc_safetensors *f;
+    CHECK_OK(lc_safetensors_open(st, &f));
+    lc_safetensors_close(f);
+    run_release(&r);
+}
+
 static lc_status fail_third(void *context, lc_trainer *t, lc_tensor *prediction, const lc_batch *b, int64_t i, int d)
 {
     (void)context, (void)t, (void)prediction, (void)b, (void)d;

@@ -47,10 +47,15 @@ typedef struct eval_step {
     int loader;
 } eval_step;
 
+static bool keeps_predictions(const lc_trainer *t)
+{
+    return t->loop->keeps_predictions || !(t->args && t->args->discard_predictions);
+}
+
 /* It has no place among those that are kept, so the later ones have other numbers than their batches. */
 static void report_no_prediction(lc_trainer *t, int64_t batch_idx)
 {
-    if (t->loop->no_prediction || (t->args && t->args->discard_predictions)) return;
+    if (t->loop->no_prediction || !keeps_predictions(t)) return;
     t->loop->no_prediction = true;
     lc_trainer_message(t, LC_WARNING,
                        "predict_step of %s returned no prediction for batch %lld, so none is kept for it; with "
@@ -130,7 +135,7 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
         LC_TRY(run_step(t, batch, i, loader));
     }
     LC_TRY(lc__end_batch(t));
-    if (t->stage == LC_STAGE_PREDICT && !(t->args && t->args->discard_predictions))
+    if (t->stage == LC_STAGE_PREDICT && keeps_predictions(t))
         LC_TRY(lc__keep_prediction(t, loader, t->outputs.n ? t->outputs.values[0] : NULL));
     if (i == 0 && t->stage != LC_STAGE_PREDICT)
         LC_TRY(lc__share_names(t, &t->logging->eval_results, &t->input->eval.s[loader], batch));

@@ -31,7 +31,8 @@ typedef struct lc__loop {
     lc__watch watch;
     lc__unused *unused; /* NULL: already reported */
     lc__predictions predictions[LC_MAX_LOADERS];
-    bool no_prediction; /* predict_step returned none for some batch, and this was reported */
+    bool keeps_predictions; /* until the end of the run, also with discard_predictions: a callback writes them */
+    bool no_prediction;     /* predict_step returned none for some batch, and this was reported */
 } lc__loop;
 
 void lc__loop_free(lc_trainer *t); /* loop.c */

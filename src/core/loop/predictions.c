@@ -115,6 +115,7 @@ lc_status lc__keep_prediction(lc_trainer *t, int loader, lc_tensor *value)
 
 void lc__forget_predictions(lc_trainer *t)
 {
+    t->loop->keeps_predictions = false;
     for (int i = 0; i < LC_MAX_LOADERS; i++) {
         lc__predictions *p = &t->loop->predictions[i];
         for (int64_t k = 0; k < p->n; k++) lc_tensor_unref(p->t[k]);
