@@ -44,7 +44,8 @@ typedef struct throughput {
     lc_throughput_monitor_args a;
     window w[STAGES];
     char names[STAGES][KEYS][40];
-    double peak; /* operations a second; 0: not known yet */
+    double peak;       /* operations a second; 0: not known yet */
+    int64_t validated; /* batches of all validations of the epoch: the step of their rows, as in Lightning */
 } throughput;
 
 static double flops_of(const lc_trainer *t)
@@ -163,6 +164,13 @@ static lc_status tp_train_start(void *self, lc_trainer *t)
     return LC_OK;
 }
 
+static lc_status tp_epoch_start(void *self, lc_trainer *t)
+{
+    (void)t;
+    ((throughput *)self)->validated = 0;
+    return LC_OK;
+}
+
 static lc_status tp_train_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     (void)o, (void)i;
@@ -184,11 +192,12 @@ static lc_status tp_eval_start(void *self, lc_trainer *t)
 static lc_status tp_eval_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i,
                                    int loader)
 {
+    throughput *p = self;
     int stage = eval_stage(t);
     (void)o, (void)i, (void)loader;
     if (t->sanity) return LC_OK;
-    update(self, t, stage, b);
-    return send(self, t, stage, t->input->eval_batches, -1);
+    update(p, t, stage, b);
+    return send(p, t, stage, t->stage == LC_STAGE_FIT ? ++p->validated : t->input->eval_batches, -1);
 }
 
 /* The clock of training is stopped during validation. */
@@ -206,8 +215,10 @@ static lc_status tp_validation_end(void *self, lc_trainer *t)
 
 static lc_status tp_save(void *self, lc_trainer *t, lc_state *out)
 {
-    const sample *now = &((throughput *)self)->w[TRAIN].now;
+    const throughput *p = self;
+    const sample *now = &p->w[TRAIN].now;
     (void)t;
+    LC_TRY(lc_state_set_int(out, "validated", p->validated));
     LC_TRY(lc_state_set_double(out, "time_elapsed", now->time));
     LC_TRY(lc_state_set_double(out, "batches", now->batches));
     LC_TRY(lc_state_set_double(out, "samples", now->samples));
@@ -217,8 +228,10 @@ static lc_status tp_save(void *self, lc_trainer *t, lc_state *out)
 
 static lc_status tp_load(void *self, lc_trainer *t, const lc_state *in)
 {
-    sample *now = &((throughput *)self)->w[TRAIN].now;
+    throughput *p = self;
+    sample *now = &p->w[TRAIN].now;
     (void)t;
+    if (lc_state_find(in, "validated")) LC_TRY(lc_state_get_int(in, "validated", &p->validated));
     LC_TRY(lc_state_get_double(in, "time_elapsed", &now->time));
     LC_TRY(lc_state_get_double(in, "batches", &now->batches));
     LC_TRY(lc_state_get_double(in, "samples", &now->samples));
@@ -238,6 +251,7 @@ static const lc_callback_ops throughput_ops = {
     .ranks = LC_RANK_ZERO,
     .setup = tp_setup,
     .on_train_start = tp_train_start,
+    .on_train_epoch_start = tp_epoch_start,
     .on_train_batch_end = tp_train_batch_end,
     .on_validation_start = tp_eval_start,
     .on_validation_batch_end = tp_eval_batch_end,

@@ -359,6 +359,29 @@ TEST(rows_of_an_evaluation)
     }
 }
 
+/* As in Lightning they count on through the validations of an epoch, and begin again with the next one. */
+TEST(rows_of_several_validations_in_an_epoch)
+{
+    run r;
+    lc_callback cb;
+    char key[64];
+    run_init(&r);
+    r.o.max_epochs = 2;
+    r.o.limit_train_batches = LC_BATCHES(4);
+    r.o.val_check_interval = LC_BATCHES(2);
+    CHECK_OK(lc_throughput_monitor(&cb, .window_size = 4, .available_flops = 1e9));
+    CHECK_OK(run_fit(&r, &cb, 1));
+    const char *at = r.rows.text;
+    for (int validation = 0; validation < 4; validation++)
+        for (int batch = 1; batch <= NET_BATCHES; batch++) {
+            snprintf(key, sizeof key, "|step=%d validate/batches=%d ", validation % 2 * NET_BATCHES + batch, batch);
+            at = at ? strstr(at, key) : NULL;
+            if (!at) TEST_FAIL("%s is not there in validation %d", key, validation);
+            at += at ? 1 : 0;
+        }
+    run_release(&r);
+}
+
 TEST(the_peak_is_measured_unless_given)
 {
     run r;
