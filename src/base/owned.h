@@ -24,4 +24,12 @@ void lc__disown(lc__free_fn *free, void *self);
 /* Frees what the program gives up (free may be NULL), unless something has taken it over. */
 void lc__free_unless_owned(lc__free_fn *free, void *self);
 
+/* The same for a list of callbacks, loggers or profilers that nothing can take over, since memory ran out. What is in
+ * the list twice is freed once. */
+#define LC__FREE_LIST_UNLESS_OWNED(list, n)                                                                            \
+    for (int i_ = 0, k_; i_ < (n); i_++) {                                                                             \
+        for (k_ = 0; k_ < i_ && (list)[k_].self != (list)[i_].self;) k_++;                                             \
+        if (k_ == i_) lc__free_unless_owned(LC__SLOT((list)[i_].ops, free), (list)[i_].self);                          \
+    }
+
 #endif

@@ -676,4 +676,35 @@ TEST(tuner_and_profilers)
     world_remove(directory);
 }
 
+/* A trainer that could not be made has freed what it was given, or has left the options as they were. */
+static lc_status give(void)
+{
+    lc_status status = LC_OK;
+    lc_trainer *t = NULL;
+    lc_logger loggers[2] = {{0}};
+    lc_profiler given = {0};
+    lc_trainer_options o = world_options(directory);
+    LC_TRY_GOTO(status, done, lc_csv_logger_new(&loggers[0]));
+    LC_TRY_GOTO(status, done, lc_csv_logger_new(&loggers[1]));
+    LC_TRY_GOTO(status, done, lc_profiler_new("simple", &given));
+    o.logger = NULL;
+    o.loggers = loggers, o.n_loggers = 2;
+    o.profilers = &given, o.n_profilers = 1;
+    status = lc_trainer_new(&o, &t);
+    lc_trainer_free(t);
+    if (o.loggers != loggers) return status;
+done:
+    for (int i = 0; i < 2; i++)
+        if (loggers[i].ops) loggers[i].ops->free(loggers[i].self);
+    if (given.ops) given.ops->free(given.self);
+    return status;
+}
+
+TEST(plug_ins_of_a_trainer)
+{
+    CHECK(world_dir(directory, sizeof directory));
+    CHECK(exhaust(give, 200) > 10);
+    world_remove(directory);
+}
+
 TEST_MAIN

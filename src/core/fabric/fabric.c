@@ -36,7 +36,7 @@ static void free_loggers(const lc_logger *loggers, int n)
 static void free_given(const lc_fabric_args *o)
 {
     const lc_precision *p = o->precision_plugin;
-    for (int i = 0; i < o->n_loggers; i++) lc__free_unless_owned(LC__SLOT(o->loggers[i].ops, free), o->loggers[i].self);
+    LC__FREE_LIST_UNLESS_OWNED(o->loggers, o->n_loggers);
     if (p) lc__free_unless_owned(LC__SLOT(p->ops, teardown), p->self);
 }
 

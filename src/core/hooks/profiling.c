@@ -48,7 +48,10 @@ lc_status lc__profiling_open(lc_trainer *t)
     const char *names = t->opt.profiler;
     if (!t->opt.n_profilers && (!names || !*names || !strcmp(names, "none"))) return LC_OK;
     t->profiling = calloc(1, sizeof *t->profiling);
-    if (!t->profiling) return lc_fail(LC_ERR_MEMORY, "out of memory: profilers");
+    if (!t->profiling) {
+        LC__FREE_LIST_UNLESS_OWNED(t->opt.profilers, t->opt.n_profilers);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: profilers");
+    }
     lc_status status = LC_OK;
     for (int i = 0; i < t->opt.n_profilers; i++) {
         lc_status added = add(t->profiling, t->opt.profilers[i]); /* frees a profiler that is too many */

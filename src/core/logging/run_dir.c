@@ -93,7 +93,10 @@ lc_status lc__loggers_open(lc_trainer *t)
     bool none = !strcmp(names, "none") || !strcmp(names, "false");
     t->logging->loggers = calloc((size_t)cap, sizeof *t->logging->loggers);
     t->logging->logger_failed = calloc((size_t)cap, sizeof *t->logging->logger_failed);
-    if (!t->logging->loggers || !t->logging->logger_failed) return lc_fail(LC_ERR_MEMORY, "out of memory: loggers");
+    if (!t->logging->loggers || !t->logging->logger_failed) {
+        LC__FREE_LIST_UNLESS_OWNED(t->opt.loggers, t->opt.n_loggers);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: loggers");
+    }
     LC_TRY(lc__loggers_take(t->opt.loggers, t->opt.n_loggers, t->logging->loggers, &t->logging->n_loggers));
     /* fast_dev_run and barebones write nothing. */
     if (none || t->opt.fast_dev_run || t->opt.barebones) return LC_OK;
