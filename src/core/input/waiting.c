@@ -33,7 +33,7 @@ static const char *largest_part(const lc_loader_times *d, const char **help)
         *help = "smaller pictures, or fewer transforms";
         return "transforming";
     }
-    *help = "a faster disk, less compression, or of pictures shards (lightc data pack) or .cache_bytes";
+    *help = "a faster disk, less compression, or for pictures shards (lightc data pack) or .cache_bytes";
     return "reading files";
 }
 
