@@ -416,6 +416,21 @@ mutate 'a time of hours and minutes' src/core/options/value.c 's/(i \&\& end - p
 mutate 'a target beyond 64 bits taken for a name' src/data/image_files.c 's/\*fits = !errno;/*fits = true;/; s/return end != text \&\& !\*end;/return end != text \&\& !*end \&\& !errno;/' test_images:names_and_targets
 mutate 'reserved members of operators ignored' src/record/record.c 's/    LC_TRY(lc__reserved_check(op->reserved, "lc_op"));\n//' test_reserved
 mutate 'reserved members of kernels ignored' src/engine/plan/choose_kernel.c 's/lc__reserved_check(call->kernel->reserved, "lc_kernel")/LC_OK/' test_reserved
+mutate 'an error in teardown kept from on_exception' src/core/trainer/finish.c 's/after_failure(t, s, false, message, sizeof message);\n        }\n    }/lc__copy_message(message, sizeof message);\n        }\n    }/' test_trainer_order:an_error_in_teardown
+mutate 'a fit after a failed end of an epoch repeats it' src/core/trainer/begin.c 's/t->current_epoch = t->epochs_processed;//' test_trainer_order:a_failed_end
+mutate 'a validation of another run' src/core/trainer/begin.c 's/ = t->loop->val_has_run = false/ = false/' test_trainer_order:without_a_validation
+mutate 'a fit that puts everything into training mode' src/core/trainer/begin.c 's/    LC_TRY(lc__hook(t, LC_HOOK_ON_FIT_START, NULL));/    lc_module_train(t->m, true);\n&/' test_watch:a_fit_keeps_modes
+mutate 'a NaN with a sign' src/core/logging/step_value.h 's/isnan(v) ? NAN : v/v/' test_trainer_order:a_nan_has_no_sign
+mutate 'an infinite weight without decay' src/optim/loop.h 's/(decay) != 0 ? (decay)\*p\[i\] : 0/(decay) * p[i]/' test_optim:an_infinite_weight
+mutate 'a factor of clipping lost with its step' src/optim/expand_update.c 's/    b->keep\[n->first_out + 1\] = true;[^\n]*\n//' test_optim:a_closure_clips
+mutate 'a search that ends early' src/optim/line_search.c 's/NARROWEST 1e-9/NARROWEST 1e-3/' test_line_search:is_as_exact
+mutate 'a norm that is NaN without a gradient' src/ops/elementwise_math.h 's/return y == y ? 0 : y;/return 0;/; s/if (y == 0) return 0;/if (y == 0 || y != y) return 0;/' test_not_finite:gradients_keep_nan
+mutate 'unaligned numbers past the caches' src/data/convert.c 's/streams \&\& (uintptr_t)dst % 32 == 0/streams/' test_into_batch:with_helpers
+mutate 'a chunk of HDF5 decompressed for each sample' src/data/files/hdf5_lib.c 's/2 \* kept + USUAL_SLOTS, CACHE_BYTES/1, 1/' test_hdf5:decompressed_once
+mutate 'a copy of LZF that is too short' src/data/files/lzf.c 's/(control >> 5) + 2/(control >> 5) + 1/' test_hdf5:filters
+mutate 'a gradient of ranks in the type of the parameter' src/core/resume/resume.c 's/if (!\*any \&\& lc_dtype_is_float(saved->dtype)) type.dtype = saved->dtype;//' test_mixed_run:a_window_of_ranks
+mutate 'an input without memory read' src/tensor/host_access.c 's/input->kind != LC_TENSOR_INPUT || /true || /' test_engine:an_input_without_memory
+mutate 'a step of chunks executed with its update' src/core/split/chunks.c 's/if (!lc__reducer_of_graph(t->graph) \&\& !t->device_parts)/if (false)/' test_deterministic:values_read
 }
 
 if [ $list = 0 ]; then

@@ -14,7 +14,7 @@ static bool is_uploaded(const lc_build *b, const lc_storage *s)
     return s->external && s->external->on != b->g->on && lc__on_host(s->external->on);
 }
 
-/* The memory of a value, or NULL if its storage has no fixed address (inputs). */
+/* The memory of a value; NULL if it is an input to which the program has given none. */
 static char *address(const lc_build *b, const lc_ir_value *v)
 {
     const lc_storage *s = lc__storage_root(b, v->storage);
@@ -22,7 +22,7 @@ static char *address(const lc_build *b, const lc_ir_value *v)
                  : s->external     ? s->external->device_data
                  : s->fixed        ? s->fixed
                                    : (char *)b->g->arena + b->plan->arena_0 + s->offset;
-    return base + v->offset * (int64_t)lc_dtype_size(v->type.dtype);
+    return base ? base + v->offset * (int64_t)lc_dtype_size(v->type.dtype) : NULL;
 }
 
 static const lc_tensor *input_of(const lc_build *b, const lc_ir_value *v)

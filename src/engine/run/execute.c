@@ -78,7 +78,7 @@ lc_status lc__execute(lc_graph *g, lc_plan *p)
     for (int i = 0; i < p->n_patches && status >= 0; i++) {
         const lc_patch *patch = &p->patches[i];
         const lc_tensor *input = g->values[patch->value];
-        patch->view->data = (char *)input->device_data + patch->offset;
+        patch->view->data = input->device_data ? (char *)input->device_data + patch->offset : NULL;
         status = lc__input_check(input);
     }
     for (int i = 0; i < p->n_linked; i++) *p->linked[i].to = g->tape.floats[p->linked[i].from];
