@@ -47,11 +47,7 @@ static lc_status array_get_many(void *self, int n, const int64_t *indices, const
         char *to = out[f];
         for (int j = 0; j < n; j++, to += step) {
             const char *from = base + (size_t)indices[j] * in;
-            /* In a random order the rows are cache misses: prefetch the next row while this one is converted. */
-            if (j + 1 < n) {
-                const char *next = base + (size_t)indices[j + 1] * in;
-                for (size_t b = 0; b < in && b < 1024; b += 64) __builtin_prefetch(next + b);
-            }
+            if (j + 1 < n) lc__fetch_sample(base + (size_t)indices[j + 1] * in, in);
             if (convert)
                 convert(from, to, numel, scale, shift);
             else

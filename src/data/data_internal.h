@@ -120,6 +120,11 @@ bool lc__conversion(lc__number from, lc_dtype to, bool scaled, lc__convert_fn **
  * writing its lines takes three times as long as writing past the caches; so that is what it does then, if it can, and
  * lc__stores_arrive follows after the last sample. */
 lc__convert_fn *lc__conversion_into_batch(lc__convert_fn *fn);
+/* In a random order samples are not in the caches: the next one is fetched while this one is converted. */
+static inline void lc__fetch_sample(const char *from, size_t bytes)
+{
+    for (size_t b = 0; b < bytes && b < 1024; b += 64) __builtin_prefetch(from + b);
+}
 
 /* `given` with its defaults filled in (NULL: one rank), or an error. */
 lc_status lc__share_resolve(const lc_share *given, lc_share *out) LC_MUST_USE;

@@ -51,12 +51,7 @@ static void get_mapped(const lc__part *p, int n, const int64_t *indices, char *t
 {
     lc__convert_fn *const convert = p->direct ? lc__conversion_into_batch(p->convert) : NULL;
     for (int j = 0; j < n; j++, to += step) {
-        /* In a random order the samples are cache misses: prefetch the next one while this one is converted. */
-        if (j + 1 < n && p->direct) {
-            const char *next = p->data + indices[j + 1] * p->stride;
-            size_t bytes = (size_t)p->numel * p->size;
-            for (size_t b = 0; b < bytes && b < 1024; b += 64) __builtin_prefetch(next + b);
-        }
+        if (j + 1 < n && p->direct) lc__fetch_sample(p->data + indices[j + 1] * p->stride, (size_t)p->numel * p->size);
         const char *from = p->data + indices[j] * p->stride;
         if (convert)
             convert(from, to, p->numel, p->scale, p->shift);
