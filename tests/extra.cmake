@@ -21,7 +21,7 @@ function(lightc_test_on_sim called variables)
   endforeach()
 endfunction()
 lightc_test_on_sim(sim "LIGHTC_SIM=lazy" engine fuse storage_types laws anomaly missed writes arguments module zeros map halves unscale master_weights optim optim_updates nn ops_cases
-  bad_index ops_edges ops_math ops_nn trainer_order trainer_optim trainer_resume callbacks checkpoint log_hooks metrics
+  bad_index ops_edges ops_math ops_nn trainer_order stopped_runs steps trainer_optim trainer_resume callbacks checkpoint log_hooks metrics
   hooks log_metric trainer_loggers hook_errors save_errors resume_everything callbacks_resume
   ddp partial_gradients under_way compression collectives gather sync_batch_norm sharded_gradients slices
   data_parallel transform_batch split late_values fabric tuner mixed_run sync deterministic deterministic_windows deterministic_resume)
