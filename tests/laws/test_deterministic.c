@@ -64,7 +64,7 @@ TEST(steps_that_read_values)
     }
 }
 
-/* What is fused depends on where a step is executed, and last bits on what is fused. */
+/* The place where a step is executed decides which operators are fused, and so the last bits of results. */
 TEST(values_read_before_the_update)
 {
     job j = job_of("hook", NORM, 32, 0);

@@ -245,8 +245,8 @@ lc_status lc__chunks_closure(lc_closure *c)
     t->window_backwards = r.any;
     if (!r.any) lc__scale_no_loss(t);
     LC_TRY(lc__sync_gradients(t));
-    /* Where a step is executed decides what is fused, and so last bits: without an exchange it is executed here, too.
-     */
+    /* Ranks execute the step here, to exchange gradients. One process does so, too: the place decides which operators
+     * are fused, and so the last bits of results. */
     if (!lc__reducer_of_graph(t->graph) && !t->device_parts) LC_TRY(lc__graph_run_step(t->graph, t->graph->sync_keeps));
     bool any = t->window_backwards > 0;
     t->window_backwards = before + any;

@@ -188,7 +188,7 @@ TEST(curve_on_paper)
     world_remove(dir);
 }
 
-/* Not silently with the old rate. */
+/* The run goes on with the old rate, and a warning says so. */
 static void keep_message(void *self, lc_trainer *t, lc_level level, const char *text)
 {
     (void)t;
