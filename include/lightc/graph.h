@@ -47,7 +47,8 @@ typedef struct lc_graph_stats {
 
 /* Memory use of a device, in bytes. Shared memory is counted on the device that owns it. */
 typedef struct lc_device_memory {
-    int64_t parameters, buffers, gradients, optimizer_state;
+    int64_t parameters; /* with the copies of 16 bits that mixed precision keeps */
+    int64_t buffers, gradients, optimizer_state;
     int64_t activations; /* intermediate results of the largest step so far */
     int64_t workspace;   /* of its kernels */
     /* lc_trainer_memory only, else 0: */

@@ -105,9 +105,9 @@ typedef struct lc__range {
 
 typedef void lc__range_fn(const lc__range *r);
 
-/* The operator's inputs: parameters, gradients, state..., steps, grad_scale, master or nothing (master.h). The state of
- * halves is f32, since a running mean of 16 bits would soon stand still; their gradients are of either type. Its ints:
- */
+/* The operator's inputs: parameters, gradients, state..., steps, grad_scale, master or nothing (master.h), low copies
+ * of the parameters or nothing (keep_low.h). The state of halves is f32, since a running mean of 16 bits would soon
+ * stand still; their gradients are of either type. Its ints: */
 enum {
     LC_U_SEGMENTS = 0,
     LC_U_CLIP = 1,
@@ -116,17 +116,21 @@ enum {
     LC_U_SKIPS = 4,  /* lc_update.skips */
     LC_U_FIRST = 5   /* LC_S_INTS per segment */
 };
-/* lc_segment */
-enum { LC_S_OFFSET, LC_S_COUNT, LC_S_INDEX, LC_S_FIRST, LC_S_INTS };
+/* lc_segment, and whether its low copy is written, too */
+enum { LC_S_OFFSET, LC_S_COUNT, LC_S_INDEX, LC_S_FIRST, LC_S_LOW, LC_S_INTS };
 static inline const int64_t *lc__update_segment(const lc_call *call, int64_t i)
 {
     return call->ints + LC_U_FIRST + LC_S_INTS * i;
 }
-enum { LC__UPDATE_INPUTS = 5 }; /* besides the state */
+enum { LC__UPDATE_INPUTS = 6 }; /* besides the state */
 
 /* ops->update of elementwise optimizers: records `op` over the group. */
 lc_status lc__record_update(const lc_op *op, lc_optimizer *opt, const lc_update *u, int n_state);
 lc_status lc__infer_update(lc_infer *call);
+/* Whether it is one of the operators below. */
+bool lc__is_update(const lc_op *op);
+/* Where the low copy of segment i's element `begin` is; NULL: it has none. */
+uint16_t *lc__update_low(const lc_call *call, int64_t i, int64_t begin);
 /* Whether the update is left out: its factor is not finite, and a loss scale makes that no error. */
 bool lc__update_skipped(const lc_call *call);
 /* Fills r for elements [begin, begin + n) of segment i. */
@@ -171,8 +175,8 @@ extern const lc_op *const lc__optim_ops[];
         .name = "update_" #id,                                                                                         \
         .flags = LC_OP_MUTATES | LC_OP_NO_GRAD,                                                                        \
         .n_out = 0,                                                                                                    \
-        .infer = lc__infer_update, /* parameters, state, steps, master; not gradients (bit 1) and grad_scale */        \
-        .mutated_inputs = (((1u << (2 + (n_state) + 1)) - 1) & ~2u) | 1u << (2 + (n_state) + 2),                       \
+        .infer = lc__infer_update, /* not gradients (bit 1) and grad_scale */                                          \
+        .mutated_inputs = (((1u << (2 + (n_state) + 1)) - 1) & ~2u) | 3u << (2 + (n_state) + 2),                       \
         .kernel = &kernel_##id,                                                                                        \
     };                                                                                                                 \
     static lc_status record_##id(lc_optimizer *opt, const lc_update *u)                                                \

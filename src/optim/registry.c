@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All optimizers by name, and their operators. */
 #include "optim/clip.h"
+#include "optim/keep_low.h"
 #include "optim/optim_internal.h"
 
 const lc__optimizer_class *const lc__optimizer_classes[] = {
@@ -25,4 +26,13 @@ const lc_op *const lc__optim_ops[] = {LC_UPDATE_LIST(ADDRESS) & lc__op_muon_mome
                                       &lc__op_muon_apply,
                                       &lc__op_clip_coefficient,
                                       &lc__op_clip_over_ranks,
+                                      &lc__op_refresh_low,
                                       NULL};
+
+bool lc__is_update(const lc_op *op)
+{
+    static const lc_op *const updates[] = {LC_UPDATE_LIST(ADDRESS)};
+    for (size_t i = 0; i < sizeof updates / sizeof *updates; i++)
+        if (updates[i] == op) return true;
+    return false;
+}

@@ -17,6 +17,7 @@ lc_status lc__record_update(const lc_op *op, lc_optimizer *opt, const lc_update 
     in[n_in++] = u->steps;
     in[n_in++] = u->grad_scale;
     in[n_in++] = u->master;
+    in[n_in++] = NULL; /* keep_low.c */
 
     int n_int = LC_U_FIRST + LC_S_INTS * u->n_segments;
     int64_t *ints = malloc((size_t)n_int * sizeof *ints);
@@ -32,6 +33,7 @@ lc_status lc__record_update(const lc_op *op, lc_optimizer *opt, const lc_update 
         entry[LC_S_COUNT] = u->segments[i].count;
         entry[LC_S_INDEX] = u->segments[i].index;
         entry[LC_S_FIRST] = u->segments[i].first;
+        entry[LC_S_LOW] = 0;
     }
     lc_op_call_live(op, n_in, in, n_int, ints, LC_MAX_HYPER, u->group->hyper, LC_HERE);
     free(ints);
@@ -60,15 +62,22 @@ lc_status lc__infer_update(lc_infer *call)
 /* The inputs after the state. */
 static const lc_view *steps_of(const lc_call *call)
 {
-    return &call->in[call->n_in - 3];
+    return &call->in[call->n_in - 4];
 }
 static const lc_view *scale_of(const lc_call *call)
 {
-    return &call->in[call->n_in - 2];
+    return &call->in[call->n_in - 3];
 }
 static const lc_view *master_of(const lc_call *call)
 {
-    return &call->in[call->n_in - 1];
+    return &call->in[call->n_in - 2];
+}
+
+uint16_t *lc__update_low(const lc_call *call, int64_t i, int64_t begin)
+{
+    const int64_t *entry = lc__update_segment(call, i);
+    uint16_t *low = call->in[call->n_in - 1].data;
+    return low && entry[LC_S_LOW] ? low + entry[LC_S_OFFSET] + begin : NULL;
 }
 
 static double *step_count(const lc_call *call, int64_t segment)
@@ -160,6 +169,13 @@ static void update_halves(const lc_call *call, int64_t i, int64_t count, lc__ran
     }
 }
 
+static void put_low(const lc_call *call, int64_t i, const lc__range *r)
+{
+    uint16_t *low = lc__update_low(call, i, 0);
+    const lc_dtype dtype = call->in[call->n_in - 1].dtype;
+    for (int64_t k = 0; low && k < r->n; k++) lc__set_number(low, dtype, k, (double)((const float *)r->p)[k]);
+}
+
 void lc__update_run(const lc_call *call, lc__range_fn *f32, lc__range_fn *f64)
 {
     const lc_dtype dtype = call->in[0].dtype;
@@ -173,6 +189,7 @@ void lc__update_run(const lc_call *call, lc__range_fn *f32, lc__range_fn *f64)
         }
         lc__update_range(call, i, 0, count, &r);
         (dtype == LC_F64 ? f64 : f32)(&r);
+        put_low(call, i, &r);
     }
     lc__update_finish(call);
 }

@@ -13,6 +13,7 @@
  *   drop_dead.c       nodes whose results nobody reads are dropped
  *   fuse_patterns.c   named patterns -> fused operators; fuse_linear.c: of linear layers; fuse_elementwise.c: chains
  *   choose_kernel.c   the kernel of a call, and whether a fusion has one
+ *   optim/keep_low.c  parameters in 16 bits, kept from step to step
  *   parallel/reduce/place_slices.c  sharded tensors (tensor/slice.h) become intermediate results
  *   parallel/collectives/collectives.c  each collective -> where it starts and where it is waited for
  *   lower.c           operators -> kernel calls: layouts, copies
@@ -91,6 +92,7 @@ typedef struct lc_flat_state {
     uint8_t *before, *after; /* [flat->n] */
     uint8_t *trained;        /* [flat->n]: part of the key, since a plan may update and send parameters that its records
                               * do not name */
+    int n_low;               /* if the plan updates its parameters: flat->n_low when it was made; -1: any */
 } lc_flat_state;
 
 /* A write to a persistent tensor by a node of the step (expand_writes.c). */
@@ -185,6 +187,8 @@ typedef struct lc_plan {
     int n_flats;
     lc_write *writes; /* for later segments of the step */
     uint32_t n_writes, cap_writes;
+    uint64_t **written; /* counters of writes to memory (tensor/low.h) */
+    uint32_t n_written, cap_written;
     /* ---- types of the values recorded, so that a hit infers nothing ---- */
     uint32_t value_0, n_values;
     lc_type *types;

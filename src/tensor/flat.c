@@ -3,6 +3,7 @@
  *
  * Parameters are in reverse order of registration, roughly the order in which backward finishes their gradients, so
  * that buckets for communication are contiguous ranges that fill from the front. */
+#include "tensor/low.h"
 #include "tensor/slice.h"
 
 #include <stdlib.h>
@@ -16,6 +17,7 @@ void lc__flat_unref(lc_flat *flat)
     (void)!lc__flat_forget_sharding(flat);
     for (int i = 0; i < flat->n; i++)
         if (flat->gradients && flat->gradients[i]) lc_tensor_unref(flat->gradients[i]);
+    lc__low_free(flat);
     lc_tensor_unref(flat->parameter);
     lc_tensor_unref(flat->gradient);
     free(flat->parameters);

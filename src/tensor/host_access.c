@@ -4,6 +4,7 @@
 
 #include "base/number.h"
 #include "tensor/initial.h"
+#include "tensor/low.h"
 #include "tensor/slice.h"
 
 #include <stdio.h>
@@ -81,7 +82,9 @@ void lc__tensor_unmap(lc_tensor *t, lc__access access)
 {
     t = lc__tensor_own(t);
     if (t->maps) lc__mirror_unmap(t, access);
-    if (access & LC__WRITE && lc__current) ops_of(lc__current)->wrote(t);
+    if (!(access & LC__WRITE)) return;
+    lc__tensor_written(t);
+    if (lc__current) ops_of(lc__current)->wrote(t);
 }
 
 lc_status lc__tensor_broadcast(lc_tensor *t, lc_comm *comm, int root)

@@ -4,6 +4,7 @@
 #include "base/number.h"
 #include "base/philox.h"
 #include "tensor/host_access.h"
+#include "tensor/low.h"
 #include "tensor/slice.h"
 
 #include <lightc/random.h>
@@ -212,6 +213,7 @@ lc_status lc__tensor_fill(lc_tensor *t)
         LC_TRY(make_value(t, begin, count, t->device_data));
     else
         LC_TRY(fill_on_device(t, begin, count));
+    lc__tensor_written(t);
     lc__tensor_forget_initial(t);
     return LC_OK;
 }

@@ -12,6 +12,8 @@
 
 typedef struct lc_flat lc_flat;
 
+enum { LC__LOW_KINDS = 2 }; /* of low copies (low.h): bf16 and f16 */
+
 /* Magic numbers of tensors (base/handle.h); the last two are persistent. */
 typedef enum lc_tensor_kind {
     LC_TENSOR_ERROR = 0x7E450000,
@@ -43,8 +45,9 @@ struct lc_tensor {
     size_t bytes;
     lc_tensor *base;     /* owner of the storage that this tensor is a range of; NULL: it owns `device_data` */
     const lc_device *on; /* the device that has the memory */
-    lc__pin *pin;        /* input tensors: of their memory, which is the host's; NULL: none */
-    void *mirror;        /* on a device: the host's copy of the value, while it is mapped `maps` times (mirror.c) */
+    uint64_t writes[LC__LOW_KINDS]; /* to memory that it owns, other than those that wrote low copies, too (low.h) */
+    lc__pin *pin;                   /* input tensors: of their memory, which is the host's; NULL: none */
+    void *mirror; /* on a device: the host's copy of the value, while it is mapped `maps` times (mirror.c) */
     int maps;
     double one;    /* the memory of a mirror of one element: lc_item allocates nothing */
     int file;      /* 1 + the file descriptor of the storage (lc__tensor_file), or 0 */
@@ -159,15 +162,17 @@ bool lc__overlap(const lc_tensor *a, const lc_tensor *b);
  * starts on a 256-byte boundary. Optimizer state, buckets and slices are ranges of buffers with the same offsets. */
 struct lc_flat {
     int n;
-    lc_tensor **parameters;        /* borrowed; NULL once a parameter was freed */
-    lc_tensor **gradients;         /* ranges of `gradient` with the parameter's shape and layout */
-    int64_t *offset;               /* elements */
-    int64_t count;                 /* elements in all, padding included */
-    lc_tensor *parameter;          /* 1-D */
-    lc_tensor *gradient;           /* 1-D; of the parameters' type, or f32 for halves (lc__flat_sums_in_f32) */
-    uint8_t *has_gradient;         /* per parameter: accumulated since the last lc_zero_grad */
-    uint8_t *trained;              /* per parameter: requires_grad */
-    struct lc__sharding *sharding; /* slice.h; NULL: not sharded */
+    lc_tensor **parameters;             /* borrowed; NULL once a parameter was freed */
+    lc_tensor **gradients;              /* ranges of `gradient` with the parameter's shape and layout */
+    int64_t *offset;                    /* elements */
+    int64_t count;                      /* elements in all, padding included */
+    lc_tensor *parameter;               /* 1-D */
+    lc_tensor *gradient;                /* 1-D; of the parameters' type, or f32 for halves (lc__flat_sums_in_f32) */
+    uint8_t *has_gradient;              /* per parameter: accumulated since the last lc_zero_grad */
+    uint8_t *trained;                   /* per parameter: requires_grad */
+    struct lc__low *low[LC__LOW_KINDS]; /* low copies of parameters (low.h); NULL: none */
+    int n_low;                          /* how many there are */
+    struct lc__sharding *sharding;      /* slice.h; NULL: not sharded */
     int refs;
 };
 

@@ -560,7 +560,8 @@ static kernel_case update_case(int k, int form)
     const double hyper[LC_MAX_HYPER] = {0.01, 0.02, 0.9, 0.99, 1e-8, 0.004, 1e-6, 50};
     const int64_t flags = form & 4 ? LC_OPT_MAXIMIZE | LC_OPT_NESTEROV | LC_OPT_DECOUPLED_WEIGHT_DECAY : 0;
     const int64_t scalar_state = updates[k].op == &lc__op_update_nadam ? 1 << 2 : 0;
-    const int64_t ints[] = {SEGMENTS, 0, flags, scalar_state, 0, 0, 1000, 0, 0, 1024, 9001, 1, 0, 10500, 7, 2, 0};
+    const int64_t ints[] = {SEGMENTS, 0, flags, scalar_state, 0, 0, 1000, 0, 0, 0, 1024, 9001,
+                            1,        0, 0,     10500,        7, 2, 0,    0};
     kernel_case c = case_of(updates[k].op);
     for (int i = 0; i < 2; i++)
         add_input(&c, form & 1 ? LC_F16 : LC_BF16, CHECK_ROW_MAJOR, SHAPE(UPDATE_SIZE), fill_normal, 1);
@@ -572,6 +573,7 @@ static kernel_case update_case(int k, int form)
         fill_master(&c.in[0], add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(UPDATE_SIZE), fill_normal, 1));
     else
         add_missing(&c);
+    add_missing(&c); /* low copies */
     memcpy(c.ints, ints, sizeof ints);
     c.n_int = sizeof ints / sizeof ints[0];
     memcpy(c.floats, hyper, sizeof hyper);

@@ -248,12 +248,14 @@ enum { UPDATE_SIZE = 60000, SEGMENTS = 3 };
 /* Parameters, gradients, state and steps of one run, made again for every kernel. */
 typedef struct update_data {
     float *p, *g, *s[LC_MAX_OPTIM_STATE];
+    uint16_t *low; /* copies of the parameters, where updates write them */
     double steps[SEGMENTS];
     float scale;
     lc_view in[LC__UPDATE_INPUTS + LC_MAX_OPTIM_STATE];
 } update_data;
 
-static void fill_update(update_data *u, int n_state, double steps)
+/* low: the type of low copies; 0: there are none. */
+static void fill_update(update_data *u, int n_state, double steps, lc_dtype low)
 {
     uint64_t seed = 4711;
     float **arrays[2 + LC_MAX_OPTIM_STATE] = {&u->p, &u->g};
@@ -270,13 +272,18 @@ static void fill_update(update_data *u, int n_state, double steps)
     u->scale = 0.5f;
     u->in[3 + n_state] = dense_view(LC_F32, CHECK_ROW_MAJOR, 0, NULL);
     u->in[3 + n_state].data = &u->scale;
-    u->in[4 + n_state] = (lc_view){.ndim = -1}; /* no master weights */
+    u->in[4 + n_state] = u->in[5 + n_state] = (lc_view){.ndim = -1}; /* no master weights */
+    if (!low) return;
+    u->low = calloc(UPDATE_SIZE, sizeof *u->low);
+    u->in[5 + n_state] = dense_view(low, CHECK_ROW_MAJOR, SHAPE(UPDATE_SIZE));
+    u->in[5 + n_state].data = u->low;
 }
 
 static void free_update(update_data *u, int n_state)
 {
     free(u->p);
     free(u->g);
+    free(u->low);
     for (int k = 0; k < n_state; k++) free(u->s[k]);
 }
 
@@ -297,36 +304,55 @@ static void check_equal(const char *name, const float *got, const float *want, d
     }
 }
 
+/* Those of the segments that have them are rounded parameters; nothing else is written. */
+static void check_low(const kernel_case *c, const update_data *u, lc_dtype low)
+{
+    for (int64_t i = 0; low && i < UPDATE_SIZE; i++) {
+        uint64_t want = 0;
+        for (int s = 0; s < SEGMENTS; s++) {
+            const int64_t *entry = c->ints + LC_U_FIRST + LC_S_INTS * s, at = i - entry[LC_S_OFFSET];
+            if (entry[LC_S_LOW] && at >= 0 && at < entry[LC_S_COUNT]) lc__store_number(&want, low, (double)u->p[i]);
+        }
+        const bool nan = want && isnan(u->p[i]) && isnan(lc__number_at(u->low, low, i));
+        if (u->low[i] != want && !nan)
+            TEST_FAIL("%s: low copy %lld is 0x%x, wanted 0x%x", c->op->name, (long long)i, u->low[i], (unsigned)want);
+    }
+}
+
 TEST(updates)
 {
     static const char *const sets[] = {"base", "avx2", "avx512"};
     const double hyper[LC_MAX_HYPER] = {0.01, 0.02, 0.9, 0.99, 1e-8, 0.004, 1e-6, 50};
     const unsigned flags[] = {0, LC_OPT_MAXIMIZE | LC_OPT_NESTEROV | LC_OPT_DECOUPLED_WEIGHT_DECAY};
     for (int k = 0; k < (int)(sizeof updates / sizeof updates[0]); k++) {
-        for (int form = 0; form < 2; form++) {
+        for (int form = 0; form < 4; form++) {
+            const lc_dtype low = (lc_dtype[]){0, 0, LC_BF16, LC_F16}[form];
             kernel_case c = case_of(updates[k].op);
             memcpy(c.floats, hyper, sizeof hyper);
             c.n_float = LC_MAX_HYPER;
             const int64_t scalar_state = updates[k].op == &lc__op_update_nadam ? 1 << 2 : 0;
-            const int64_t ints[] = {SEGMENTS, 0, flags[form], scalar_state, 0, 0, 1000, 0, 0, 1024,
-                                    40001,    1, 0,           50000,        7, 2, 0};
+            const int64_t ints[] = {
+                SEGMENTS, 0, flags[form & 1], scalar_state, 0, 0, 1000, 0, 0, low != 0, 1024, 40001, 1, 0, 0, 50000, 7,
+                2,        0, low != 0};
             memcpy(c.ints, ints, sizeof ints);
             c.n_int = sizeof ints / sizeof ints[0];
             update_data want = {0};
-            fill_update(&want, updates[k].n_state, form ? 0 : 10);
+            fill_update(&want, updates[k].n_state, form & 1 ? 0 : 10, low);
             run_update(&c, &want, c.op->kernel, 1);
+            check_low(&c, &want, low);
             for (int s = 0; s < 3; s++) {
                 const lc__isa *isa = lc__isa_find(sets[s]);
                 if (!isa) continue;
                 update_data first = {0};
                 for (int threads = 1; threads <= 2; threads++) {
                     update_data got = {0};
-                    fill_update(&got, updates[k].n_state, form ? 0 : 10);
+                    fill_update(&got, updates[k].n_state, form & 1 ? 0 : 10, low);
                     lc_call call = call_of(&c, NULL, threads);
                     const lc_kernel *kernel = lc__isa_kernel(isa, &call);
                     CHECK(kernel != NULL);
                     run_update(&c, &got, kernel, threads);
                     check_equal(kernel->name, got.p, want.p, 2e-6);
+                    check_low(&c, &got, low);
                     for (int i = 0; i < updates[k].n_state; i++) check_equal(kernel->name, got.s[i], want.s[i], 2e-6);
                     for (int i = 0; i < SEGMENTS; i++) CHECK(got.steps[i] == want.steps[i]);
                     if (threads == 1) {

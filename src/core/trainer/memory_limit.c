@@ -13,6 +13,7 @@
 #include "base/handle.h"
 #include "parallel/devices/devices.h"
 #include "record/graph_impl.h"
+#include "tensor/low.h"
 #include "tensor/slice.h"
 #include "parallel/tree/tree.h"
 
@@ -67,6 +68,7 @@ static lc_status add_tensor(void *ctx, const char *path, lc_module *owner, lc_mo
     bool is_new;
     if (!flat) return LC_OK;
     LC_TRY(add_once(&w->seen, flat, &is_new));
+    if (is_new) w->m->parameters += lc__low_bytes(flat);
     if (is_new) w->m->gradients += elements_of(flat) * (int64_t)lc_dtype_size(flat->gradient->type.dtype);
     return LC_OK;
 }

@@ -37,6 +37,7 @@ lc_status lc__expand_flat_state(lc_build *b, lc_flat *flat, lc_flat_state **out)
     LC_TRY(lc__grow_one(&plan->flats, plan->n_flats, "the plan of a step"));
     lc_flat_state *s = &plan->flats[plan->n_flats];
     s->flat = flat;
+    s->n_low = -1;
     s->before = calloc(3, (size_t)flat->n);
     if (!s->before) return lc_fail(LC_ERR_MEMORY, "out of memory while planning");
     s->after = s->before + flat->n;

@@ -59,7 +59,7 @@ static lc_status check_written(const lc_build *b, const lc_ir_node *n)
 static lc_status place_outside(lc_build *b, uint32_t value)
 {
     lc_ir_value *v = &b->values[value];
-    lc_tensor *t = value < b->g->n_values ? b->g->values[value] : NULL;
+    lc_tensor *t = v->outside ? v->outside : value < b->g->n_values ? b->g->values[value] : NULL;
     int32_t storage;
     int64_t offset = 0;
     if (!t) return lc_fail(LC_ERR_INTERNAL, "value %u is used before it is made", value);

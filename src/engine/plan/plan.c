@@ -80,6 +80,7 @@ void lc__plan_free(lc_plan *p)
     for (int i = 0; i < p->n_flats; i++) free(p->flats[i].before);
     free(p->flats);
     free(p->writes);
+    free(p->written);
     free(p->nodes);
     free(p->node_sites);
     free(p->in);
@@ -125,11 +126,12 @@ static uint64_t segment_hash(const lc_graph *g, lc__keeps keeps)
     return hash_words(h, g->externals + g->ext_0, (g->n_externals - g->ext_0) * sizeof *g->externals);
 }
 
-/* The accumulation state and the trained parameters must be those that the plan was made for. */
+/* The accumulation state, the trained parameters and those with low copies must be those that the plan was made for. */
 static bool flats_match(const lc_plan *p)
 {
     for (int i = 0; i < p->n_flats; i++) {
         const lc_flat_state *s = &p->flats[i];
+        if (s->n_low >= 0 && s->n_low != s->flat->n_low) return false;
         if (memcmp(s->trained, s->flat->trained, (size_t)s->flat->n) != 0) return false;
         if (s->before[0] != LC_FLAT_ANY && memcmp(s->before, s->flat->has_gradient, (size_t)s->flat->n) != 0)
             return false;

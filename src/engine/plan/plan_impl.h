@@ -41,6 +41,7 @@ typedef struct lc_ir_value {
     int32_t storage; /* -1: not lowered (yet) */
     int64_t offset;  /* elements */
     int64_t stride[LC_MAX_DIMS];
+    lc_tensor *outside; /* the persistent tensor that it is, of which the tape knows nothing; NULL: it is none */
     bool keep;
     bool in_parts;  /* memory that nodes write part by part: none of them makes it */
     uint32_t uses;  /* by live nodes */
@@ -75,8 +76,7 @@ typedef struct lc_build {
 
 /* The persistent tensor or input whose memory contains a value, also one of an earlier segment; NULL: none. `producer`:
  * by value, the node that makes it, or -1. */
-static inline const lc_tensor *lc__outside_of(const lc_graph *g, const lc_ir_node *nodes, const int *producer,
-                                              uint32_t value)
+static inline lc_tensor *lc__outside_of(const lc_graph *g, const lc_ir_node *nodes, const int *producer, uint32_t value)
 {
     while (producer[value] >= 0) {
         const lc_ir_node *n = &nodes[producer[value]];
@@ -87,10 +87,9 @@ static inline const lc_tensor *lc__outside_of(const lc_graph *g, const lc_ir_nod
 }
 
 /* The same, if it is a persistent tensor: one that nodes may write. */
-static inline const lc_tensor *lc__memory_of(const lc_graph *g, const lc_ir_node *nodes, const int *producer,
-                                             uint32_t value)
+static inline lc_tensor *lc__memory_of(const lc_graph *g, const lc_ir_node *nodes, const int *producer, uint32_t value)
 {
-    const lc_tensor *t = lc__outside_of(g, nodes, producer, value);
+    lc_tensor *t = lc__outside_of(g, nodes, producer, value);
     return t && t->kind == LC_TENSOR_PERSISTENT ? t : NULL;
 }
 

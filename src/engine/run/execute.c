@@ -85,6 +85,7 @@ lc_status lc__execute(lc_graph *g, lc_plan *p)
     for (int i = 0; i < p->n_live; i++) *p->live[i].to = *p->live[i].from;
     if (status >= 0 && !p->by_bucket) status = lc__peers_settle(g);
     if (status >= 0) status = lc__on_host(g->on) ? execute(g, p) : lc__execute_on_device(g, p);
+    for (uint32_t i = 0; i < p->n_written; i++) __atomic_fetch_add(p->written[i], 1, __ATOMIC_RELAXED);
     if (!g->peers) return status;
     char why[1024];
     if (status < 0) lc__copy_message(why, sizeof why);

@@ -5,6 +5,7 @@
 
 #include "ops/fused.h"
 #include "ops/ops.h"
+#include "optim/keep_low.h"
 #include "record/graph_impl.h"
 
 #include <lightc/lightc.h>
@@ -71,7 +72,7 @@ static void count(const lc_graph *g, const lc_tensor *of, int *rounded, int *cas
             for (int k = 0; k < c->n_in; k++) {
                 if (c->in[k].data != of->device_data) continue;
                 *rounded += c->rounded >> k & 1;
-                *casts += c->op == &lc__op_cast || c->op == &lc__op_fused;
+                *casts += c->op == &lc__op_cast || c->op == &lc__op_fused || c->op == &lc__op_refresh_low;
                 if (c->rounded >> k & 1) CHECK(c->in[k].dtype == LC_F32 && c->rounded_to == g->options.autocast);
             }
         }

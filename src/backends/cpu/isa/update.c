@@ -5,8 +5,10 @@
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/philox.h"
 #include "backends/cpu/isa/stored.h"
+#include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
+#include "optim/keep_low.h"
 #include "optim/loop.h"
 #include "optim/stochastic.h"
 
@@ -136,7 +138,7 @@ static void update_halves(const job *j, const piece *of)
 {
     const lc_call *call = j->call;
     const lc_dtype dtype = call->in[0].dtype;
-    float *master = call->in[call->n_in - 1].data;
+    float *master = call->in[call->n_in - 2].data;
     if (master) master += lc__update_segment(call, of->segment)[LC_S_OFFSET];
     for (int64_t begin = of->begin; begin < of->begin + of->n; begin += HALVES) {
         const int64_t left = of->begin + of->n - begin, n = left < HALVES ? left : HALVES;
@@ -161,6 +163,20 @@ static void update_halves(const job *j, const piece *of)
     }
 }
 
+/* f32 that have low copies. */
+static void update_both(const job *j, const piece *of)
+{
+    const lc_call *call = j->call;
+    const lc_dtype dtype = call->in[call->n_in - 1].dtype;
+    for (int64_t begin = of->begin; begin < of->begin + of->n; begin += HALVES) {
+        const int64_t left = of->begin + of->n - begin, n = left < HALVES ? left : HALVES;
+        lc__range r;
+        lc__update_range(call, of->segment, begin, n, &r);
+        j->loop(&r);
+        put_run(dtype, lc__update_low(call, of->segment, begin), 0, n, r.p);
+    }
+}
+
 static void run_shares(const void *context, int64_t begin, int64_t end, int thread)
 {
     const job *j = context;
@@ -171,6 +187,10 @@ static void run_shares(const void *context, int64_t begin, int64_t end, int thre
         if (p->list[k].share < begin || p->list[k].share >= end) continue;
         if (halves) {
             update_halves(j, &p->list[k]);
+            continue;
+        }
+        if (lc__update_low(j->call, p->list[k].segment, 0)) {
+            update_both(j, &p->list[k]);
             continue;
         }
         lc__range r;
@@ -187,6 +207,37 @@ static void run_update(const lc_call *call, lc__range_fn *loop)
     lc__parallel_for(call->threads, p->shares, 1, run_shares, &j);
     lc__update_finish(call);
 }
+
+/* ---- low copies of parameters that something else has written ---- */
+
+static bool refresh_supports(const lc_call *call)
+{
+    return call->in[0].dtype == LC_F32 && is_stored(call->in[1].dtype);
+}
+
+/* Both are dense and in the same order. */
+static void refresh_block(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const lc_call *call = context;
+    (void)thread;
+    put_run(call->in[1].dtype, call->in[1].data, begin, end - begin, (const float *)call->in[0].data + begin);
+}
+
+static void refresh_run(const lc_call *call)
+{
+    if (!lc__refresh_needed(call)) return;
+    lc__parallel_for(call->threads, numel(&call->in[0]), 16 * HALVES, refresh_block, call);
+    lc__refreshed(call);
+}
+
+static const lc_kernel refresh_kernel = {
+    .name = "refresh_low_" LC_ISA_STRING,
+    .layout = LC_WANT_STRIDED,
+    .supports = refresh_supports,
+    .run = refresh_run,
+};
+
+/* ---- the list ---- */
 
 #define UPDATE_KERNEL(id, n_state)                                                                                     \
     static void id##_run(const lc_call *call)                                                                          \
@@ -207,5 +258,6 @@ const lc__kernel_entry LC_ISA_NAME(lc__update_kernels)[] = {
 #define ENTRY(id, n_state) {&lc__op_update_##id, &id##_kernel},
     LC_UPDATE_LIST(ENTRY)
 #undef ENTRY
-        {NULL, NULL},
+        {&lc__op_refresh_low, &refresh_kernel},
+    {NULL, NULL},
 };
