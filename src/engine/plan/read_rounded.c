@@ -2,7 +2,8 @@
 /* Products that round operands where they read them (LC_KERNEL_ROUNDS): parameters and inputs of a step, which are f32
  * in memory whether anyone has a copy of 16 bits or not. Such a copy takes memory and time, more so where a thread
  * reads what another one has just written. It is dropped if only a few products read it, as a whole or in another
- * shape, whose kernels stay the same, and if nobody writes the tensor before they do. */
+ * shape, whose kernels stay the same, and if nobody writes the tensor before they do. What is in slices travels as the
+ * copy (parallel/reduce/place_slices.c). */
 #include "engine/plan/plan_impl.h"
 #include "ops/ops.h"
 
@@ -139,7 +140,7 @@ lc_status lc__read_rounded(lc_build *b)
         const lc_ir_node *n = &b->nodes[i];
         if (!n->op || !is_copy(&r, n)) continue;
         r.from = lc__outside_of(b->g, b->nodes, r.producer, n->in[0]);
-        if (r.from) LC_TRY(drop_copy(&r, i));
+        if (r.from && !r.from->is_slice) LC_TRY(drop_copy(&r, i));
     }
     return LC_OK;
 }

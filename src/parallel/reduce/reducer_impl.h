@@ -108,6 +108,17 @@ lc_status lc__reducer_whole_gradient(lc_peer *p, const lc_flat *flat, int i, lc_
 lc_status lc__reducer_next_bucket(lc_peer *p, struct lc_build *b, lc_flat *flat, lc__unit *u, bool *any);
 lc_status lc__reducer_updated(lc_peer *p, struct lc_build *b, lc_flat *flat, const lc__unit *u);
 
+/* What is gathered of a unit: it is in f32, it is rounded to the graph's low type, or only its vectors. In
+ * LC__SYNC_UNIT: 3 times the unit, and one of these. */
+typedef enum lc__gathered { LC__GATHERED_F32, LC__GATHERED_LOW, LC__GATHERED_VECTORS } lc__gathered;
+/* unit_vectors.c: the vectors of a unit are its parameters of at most one dimension. Each rank sends those elements
+ * that are in its slice, one after the other, and up to the number of the rank that has most. */
+bool lc__is_vector(const lc_flat *flat, int k);
+int64_t lc__vectors_most(const lc_flat *flat, const lc__unit *u);
+/* How many elements of parameter k a rank sends, 0 if it is not a vector; the first one's offset in the slice, and
+ * among what the rank sends. */
+int64_t lc__vector_piece(const lc_flat *flat, const lc__unit *u, int rank, int k, int64_t *from, int64_t *at);
+
 /* place_slices.c: gradients and parameters of which a rank keeps a slice become intermediate results. */
 lc_status lc__place_slices(struct lc_build *b) LC_MUST_USE;
 
@@ -139,7 +150,11 @@ extern const lc_op lc__op_take_slice;
 extern const lc_op lc__op_gather_whole;
 /* in: slice buffer; out: N * COUNT elements, the slices at OFFSET of all ranks */
 extern const lc_op lc__op_gather_unit;
-/* in: the buffer concerned, if any; waits for the slot, or for all slots (-1) */
+/* in: slice buffer; out: N * COUNT elements, the unit's vectors (below) of all ranks. Then (offset in the slice buffer,
+ * offset among this rank's, count) of each. */
+extern const lc_op lc__op_gather_vectors;
+/* in: the buffer concerned, if any, and what must stay in memory until then; waits for the slot, or for all slots (-1)
+ */
 extern const lc_op lc__op_wait;
 /* in: gradients; waits for the buckets that begin before OFFSET */
 extern const lc_op lc__op_wait_until;

@@ -275,6 +275,45 @@ static void run_gather_unit(const lc_call *c)
     when_taken(c, begin_gather_unit);
 }
 
+/* This rank's vectors, which are put together where the others see them. */
+static char *own_vectors(const lc_call *c)
+{
+    const size_t before =
+        (size_t)(lc_comm_rank(lc__reducer_of(c)->slices) * c->ints[LC__SYNC_COUNT]) * width_of(&c->in[0]);
+    return here(c, before, (char *)c->out[0].data + before);
+}
+
+static void begin_gather_vectors(const lc_call *c)
+{
+    lc__reducer *r = lc__reducer_of(c);
+    const int64_t count = c->ints[LC__SYNC_COUNT];
+    const size_t all = (size_t)(lc_comm_size(r->slices) * count) * width_of(&c->in[0]);
+    lc__reducer_agree(r, LC__GATHERS, c->ints[LC__SYNC_UNIT]);
+    lc__reducer_note_unit(r, c->ints[LC__SYNC_UNIT]);
+    launch(c, r->slices,
+           (lc_comm_call){.op = LC_COMM_ALL_GATHER,
+                          .dtype = c->in[0].dtype,
+                          .in = own_vectors(c),
+                          .out = result_at(c, 0, c->out[0].data, all),
+                          .count = count});
+}
+
+static void run_gather_vectors(const lc_call *c)
+{
+    const lc__reducer *r = lc__reducer_of(c);
+    const size_t width = width_of(&c->in[0]);
+    const int64_t before = lc_comm_rank(r->slices) * c->ints[LC__SYNC_COUNT];
+    for (int i = LC__SYNC_FIRST; i + 2 < c->n_int; i += 3) {
+        const char *from = elements(&c->in[0], c->ints[i]);
+        const size_t bytes = (size_t)c->ints[i + 2] * width;
+        if (lc__on_host(r->g->on))
+            memcpy(own_vectors(c) + (size_t)c->ints[i + 1] * width, from, bytes);
+        else
+            take(c, (size_t)(before + c->ints[i + 1]) * width, from, bytes);
+    }
+    when_taken(c, begin_gather_vectors);
+}
+
 static void run_wait(const lc_call *c)
 {
     int slot = (int)c->ints[LC__SYNC_SLOT];
@@ -318,8 +357,18 @@ SYNC_OP(gather_whole, "all_gather_unit", LC_OP_LATER, 0, 1, lc__infer_nothing, p
 SYNC_OP(wait, "wait", 0, 0, 1, lc__infer_nothing, NULL);
 SYNC_OP(wait_until, "wait_until", 0, 0, 1, lc__infer_nothing, NULL);
 SYNC_OP(gather_unit, "gather_unit", LC_OP_LATER, 1, 0, infer_planned, prepare_unit);
+SYNC_OP(gather_vectors, "gather_vectors", LC_OP_LATER, 1, 0, infer_planned, prepare_unit);
 
 const lc_op *const lc__reduce_ops[] = {
-    &lc__op_share_sum,    &lc__op_reduce_bucket, &lc__op_reduce_unit, &lc__op_reduce_slice, &lc__op_take_slice,
-    &lc__op_gather_whole, &lc__op_gather_unit,   &lc__op_wait,        &lc__op_wait_until,   NULL,
+    &lc__op_share_sum,
+    &lc__op_reduce_bucket,
+    &lc__op_reduce_unit,
+    &lc__op_reduce_slice,
+    &lc__op_take_slice,
+    &lc__op_gather_whole,
+    &lc__op_gather_unit,
+    &lc__op_gather_vectors,
+    &lc__op_wait,
+    &lc__op_wait_until,
+    NULL,
 };

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches of which some ranks compute less than others while parameters are sharded: before each call that not all
  * ranks reach by themselves, the ranks agree on what to call next. */
+#include "base/number.h"
 #include "engine/run/run.h"
 #include "parallel/reduce/reducer_impl.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Makes a call and waits for it, while others are under way. */
 static void run_now(lc__reducer *r, lc_comm *comm, const lc_comm_call *call)
@@ -42,21 +44,62 @@ lc_status lc__reducer_other_order(void)
                                  "to use the same parameters; use --strategy ddp");
 }
 
-static void gather_for_others(lc__reducer *r, int64_t unit)
+/* `bytes` of the slice buffer, from an element on, for a place in the scratch memory; the result is `to`, or where they
+ * are on the host. */
+static const void *slice_bytes(lc__reducer *r, const lc_tensor *p, int64_t from, size_t bytes, void *to)
+{
+    const void *at = (char *)p->device_data + (size_t)from * lc_dtype_size(p->type.dtype);
+    if (lc__on_host(p->on)) return at;
+    lc__reducer_keep_error(r, lc__device_copy(lc__host_device(), to, p->on, at, bytes));
+    return to;
+}
+
+/* Puts this rank's part where it belongs in the scratch memory. */
+static const void *own_low(lc__reducer *r, const lc__unit *u, const lc_tensor *p)
+{
+    const size_t low = (size_t)u->slice * lc_dtype_size(r->g->low);
+    const int ranks = lc_comm_size(r->slices);
+    char *own = (char *)r->scratch + (size_t)lc_comm_rank(r->slices) * low, *behind = (char *)r->scratch + ranks * low;
+    const void *f32 = slice_bytes(r, p, u->at, (size_t)u->slice * sizeof(float), behind);
+    for (int64_t i = 0; i < u->slice; i++) lc__set_number(own, r->g->low, i, lc__number_at(f32, LC_F32, i));
+    return own;
+}
+
+static const void *own_vectors(lc__reducer *r, const lc_flat *flat, const lc__unit *u, int64_t most)
+{
+    const int rank = lc_comm_rank(r->slices);
+    float *own = (float *)r->scratch + rank * most;
+    for (int k = u->first; k < u->first + u->n; k++) {
+        int64_t from, at, n = lc__vector_piece(flat, u, rank, k, &from, &at);
+        if (!n) continue;
+        const size_t bytes = (size_t)n * sizeof *own;
+        const void *data = slice_bytes(r, flat->sharding->parameter, u->at + from, bytes, own + at);
+        if (data != own + at) memcpy(own + at, data, bytes);
+    }
+    return own;
+}
+
+static void gather_for_others(lc__reducer *r, int64_t which)
 {
     const lc_flat *flat = NULL;
-    const lc__unit *u = unit_at(r, unit, &flat);
+    const lc__unit *u = unit_at(r, which / 3, &flat);
     const lc_tensor *p = flat->sharding->parameter;
-    size_t width = lc_dtype_size(p->type.dtype), bytes = (size_t)u->slice * width;
-    const void *slice = (char *)p->device_data + (size_t)u->at * width;
-    if (!lc__on_host(p->on)) {
-        void *copy = (char *)r->scratch + (size_t)lc_comm_rank(r->slices) * bytes;
-        lc__reducer_keep_error(r, lc__device_copy(lc__host_device(), copy, p->on, slice, bytes));
-        slice = copy;
+    const size_t bytes = (size_t)u->slice * lc_dtype_size(p->type.dtype);
+    lc_comm_call call = {.op = LC_COMM_ALL_GATHER, .dtype = p->type.dtype, .out = r->scratch, .count = u->slice};
+    switch ((lc__gathered)(which % 3)) {
+    case LC__GATHERED_F32:
+        call.in = slice_bytes(r, p, u->at, bytes, (char *)r->scratch + (size_t)lc_comm_rank(r->slices) * bytes);
+        break;
+    case LC__GATHERED_LOW:
+        call.dtype = r->g->low;
+        call.in = own_low(r, u, p);
+        break;
+    case LC__GATHERED_VECTORS:
+        call.count = lc__vectors_most(flat, u);
+        call.in = own_vectors(r, flat, u, call.count);
+        break;
     }
-    run_now(r, r->slices,
-            &(lc_comm_call){
-                .op = LC_COMM_ALL_GATHER, .dtype = p->type.dtype, .in = slice, .out = r->scratch, .count = u->slice});
+    run_now(r, r->slices, &call);
 }
 
 void lc__reducer_agree(lc__reducer *r, int kind, int64_t which)
@@ -93,7 +136,7 @@ static size_t largest_unit(const lc__reducer *r)
     for (int f = 0; f < r->n_flats; f++) {
         const lc__sharding *s = r->flats[f]->sharding;
         for (int k = 0; s && s->parameter && k < s->n_units; k++) {
-            size_t bytes = (size_t)(s->units[k].slice * s->size) * lc_dtype_size(s->parameter->type.dtype);
+            size_t bytes = (size_t)(s->units[k].slice * (s->size + 1)) * lc_dtype_size(s->parameter->type.dtype);
             if (bytes > most) most = bytes;
         }
     }
