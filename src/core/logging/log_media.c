@@ -62,9 +62,15 @@ static lc_status room(void **memory, size_t *bytes, size_t wanted)
     return LC_OK;
 }
 
-static lc_status read_tensor(lc__media *m, lc_tensor *x, const char *name, size_t *bytes)
+/* The cause of a failed operation is what the thread reported last. */
+static lc_status check_made(const lc_tensor *x, const char *name)
 {
-    if (!x || lc_tensor_is_error(x)) return lc_fail(LC_ERR_ARGUMENT, "\"%s\" is logged without a tensor", name);
+    if (!lc_tensor_is_error(x)) return LC_OK;
+    return lc_fail_context(LC_ERR_STATE, "\"%s\" is the result of a failed operation", name);
+}
+
+static lc_status read_tensor(lc__media *m, lc_tensor *x, size_t *bytes)
+{
     *bytes = (size_t)lc_tensor_numel(x) * lc_dtype_size(lc_tensor_dtype(x));
     LC_TRY(room(&m->value, &m->value_bytes, *bytes));
     return lc_tensor_read(x, m->value, *bytes);
@@ -150,9 +156,10 @@ lc_status lc_trainer_log_histogram(lc_trainer *t, const char *name, lc_tensor *x
     lc__media *m;
     size_t bytes;
     if (!name) return lc_fail(LC_ERR_ARGUMENT, "a histogram is logged without a name");
+    LC_TRY(check_made(x, name));
     if (!t->logging->loggers_started) return LC_OK;
     LC_TRY(media(t, &m));
-    LC_TRY(read_tensor(m, x, name, &bytes));
+    LC_TRY(read_tensor(m, x, &bytes));
     lc_dtype dtype = lc_tensor_dtype(x);
     size_t size = lc_dtype_size(dtype);
     int64_t n = lc_tensor_numel(x);
@@ -202,9 +209,11 @@ lc_status lc_trainer_log_counts(lc_trainer *t, const char *name, const double *e
 lc_status lc_trainer_log_image(lc_trainer *t, const char *name, lc_tensor *x, int64_t step)
 {
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
+    LC__IS_TENSOR(x, LC_ERR_ARGUMENT);
     lc__media *m;
     size_t bytes;
-    if (!name || !x) return lc_fail(LC_ERR_ARGUMENT, "an image is logged without a name or a tensor");
+    if (!name) return lc_fail(LC_ERR_ARGUMENT, "an image is logged without a name");
+    LC_TRY(check_made(x, name));
     int ndim = lc_tensor_ndim(x);
     lc_dtype dtype = lc_tensor_dtype(x);
     int64_t c = ndim == 3 ? lc_tensor_dim(x, 0) : 1, height = lc_tensor_dim(x, -2), width = lc_tensor_dim(x, -1);
@@ -216,7 +225,7 @@ lc_status lc_trainer_log_image(lc_trainer *t, const char *name, lc_tensor *x, in
                        lc_dtype_name(dtype));
     if (!t->logging->loggers_started) return LC_OK;
     LC_TRY(media(t, &m));
-    LC_TRY(read_tensor(m, x, name, &bytes));
+    LC_TRY(read_tensor(m, x, &bytes));
     void *pixels = m->pixels;
     int64_t area = height * width;
     size_t size = lc_dtype_size(dtype);

@@ -260,11 +260,27 @@ static void log_images(lc_trainer *t)
     CHECK_STATUS(lc_trainer_log_image(t, "whole", x, 5), LC_ERR_DTYPE);
     CHECK_CONTAINS(lc_error_message(), "i32");
     lc_tensor_unref(x);
+    CHECK_STATUS(lc_trainer_log_image(t, "none", NULL, 5), LC_ERR_ARGUMENT);
 }
 
 TEST(images)
 {
     run(&kept, &all_ops, log_images);
+}
+
+/* An operator outside of a step: the message says so. */
+static void log_failed(lc_trainer *t)
+{
+    CHECK_STATUS(lc_trainer_log_image(t, "sample", lc_zeros(LC_F32, 4, 4), -1), LC_ERR_STATE);
+    CHECK_CONTAINS(lc_error_message(), "\"sample\" is the result of a failed operation: full was called");
+    CHECK_CONTAINS(lc_error_message(), "no step is being recorded");
+    CHECK_STATUS(lc_trainer_log_histogram(t, "weights", lc_zeros(LC_F32, 4), -1), LC_ERR_STATE);
+    CHECK_CONTAINS(lc_error_message(), "\"weights\" is the result of a failed operation: full was called");
+}
+
+TEST(tensors_of_failed_operations)
+{
+    run(&kept, &all_ops, log_failed);
 }
 
 /* ---- texts, hyperparameters, and no logger that keeps them ---- */
