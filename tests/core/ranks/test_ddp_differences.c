@@ -381,4 +381,44 @@ TEST(different_optimizers_are_named)
     }
 }
 
+/* ---- the number of ranks ---- */
+
+static lc_status asks_for(lc_comm *comm, void *ctx)
+{
+    const lc_trainer_options *wanted = ctx;
+    lc_trainer_options opt = quiet_options(comm);
+    lc_trainer *t;
+    opt.strategy = "ddp";
+    opt.devices = wanted->devices;
+    opt.num_nodes = wanted->num_nodes;
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_trainer_free(t);
+    return LC_OK;
+}
+
+/* A number of devices that is not that of the program's own communicator is an error, not ignored. */
+TEST(another_number_of_ranks_is_named)
+{
+    static const struct {
+        const char *devices;
+        int64_t nodes;
+        const char *message;
+    } cases[] = {
+        {"4", 1, NULL},
+        {"2", 2, NULL},
+        {"auto", 1, NULL},
+        {"2", 1, "devices=2 and num_nodes=1, but the program's own communicator has 4 ranks; drop --devices"},
+        {"4", 2, "devices=4 and num_nodes=2, but the program's own communicator has 4 ranks"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        lc_trainer_options opt = {.devices = cases[k].devices, .num_nodes = cases[k].nodes};
+        world *w = world_run("threads", 4, asks_for, &opt);
+        for (int i = 0; i < 4; i++)
+            if (w->ranks[i].status != (cases[k].message ? LC_ERR_CONFIG : LC_OK) ||
+                (cases[k].message && !strstr(w->ranks[i].message, cases[k].message)))
+                TEST_FAIL("case %zu, rank %d: %s", k, i, w->ranks[i].message);
+        world_free(w);
+    }
+}
+
 TEST_MAIN
