@@ -288,6 +288,21 @@ static lc_status check_input(const lc_op *op, const lc_tensor *t, int i)
     return lc_fail(LC_ERR_STATE, "%s is the result of a failed operation: %s", what, lc_error_message());
 }
 
+/* What an operator of the program writes must outlive the step. */
+static lc_status check_written(const lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in)
+{
+    char what[80];
+    for (int i = 0; i < n_in && op->mutated_inputs && !g->raw && !g->expanding; i++) {
+        if (!(op->mutated_inputs >> i & 1) || !in[i] || in[i]->kind != LC_TENSOR_STEP) continue;
+        lc__input_title(op->inputs, i, what, sizeof what);
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "it writes %s, which is a result of this step; what is written must be a tensor of "
+                       "lc_tensor_new or lc_module_add_buffer, or a parameter",
+                       what);
+    }
+    return LC_OK;
+}
+
 static lc_status outside_of_step(const char *title, const lc_site *site)
 {
     return lc_fail(LC_ERR_STATE,
@@ -296,11 +311,23 @@ static lc_status outside_of_step(const char *title, const lc_site *site)
                    title, lc__at_site(*site).text);
 }
 
+/* Why an operator, perhaps of the program, cannot be called; NULL: it can. */
+static const char *defect(const lc_op *op)
+{
+    if (!op->name || !op->infer) return "an operator must have a name and infer";
+    if (op->n_out < 0 || op->n_out > LC_MAX_OUTPUTS) return "n_out must be from 0 to LC_MAX_OUTPUTS";
+    if (op->flags & LC_OP_VIEW && !op->view) return "an operator with the flag LC_OP_VIEW must have the function view";
+    if (op->kernel && !op->kernel->run) return "its kernel has no function run";
+    if (!(op->flags & LC_OP_MUTATES) == !op->mutated_inputs) return NULL;
+    return op->mutated_inputs ? "an operator with mutated_inputs must have the flag LC_OP_MUTATES"
+                              : "an operator with the flag LC_OP_MUTATES must say in mutated_inputs what it writes";
+}
+
 /* The requirements of lc_op_call and its variants. */
 static bool is_call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
                     const double *floats)
 {
-    return op && op->name && op->infer && (n_in | n_int | n_float) >= 0 && (in || !n_in) && (ints || !n_int) &&
+    return op && !defect(op) && (n_in | n_int | n_float) >= 0 && (in || !n_in) && (ints || !n_int) &&
            (floats || !n_float);
 }
 
@@ -311,14 +338,14 @@ static __attribute__((cold)) void refuse(const lc_op *op, int n_in, lc_tensor *c
     lc_status s = LC_ERR_ARGUMENT;
     if (!op)
         s = lc_fail(s, "the operator is NULL");
-    else if (!op->name || !op->infer)
-        s = lc_fail(s, "an operator must have a name and infer");
+    else if (defect(op))
+        s = lc_fail(s, "%s", defect(op));
     else if ((n_in | n_int | n_float) < 0)
         s = lc_fail(s, "the numbers of inputs and attributes must not be negative");
     else
         s = lc_fail(s, "%s is NULL", n_in && !in ? "in" : n_int && !ints ? "ints" : "floats");
     lc__refuse_call(s, op && op->name ? op->name : "lc_op_call", *site);
-    for (int i = 0; op && i < op->n_out; i++) out[i] = lc__error_tensor();
+    for (int i = 0; op && i < op->n_out && i < LC_MAX_OUTPUTS; i++) out[i] = lc__error_tensor();
 }
 
 static bool has_seen(int n, lc_tensor *const *in)
@@ -339,7 +366,8 @@ static __attribute__((noinline)) void call_as_seen(const lc_op *op, int n_in, lc
     lc_graph *g = lc__current;
     lc_tensor *seen[AS_SEEN];
     lc__to_do later = {0};
-    lc_status status = g->recorder.host->operands(g, op, n_in, in, seen, &later, *site);
+    lc_status status = check_written(g, op, n_in, in);
+    if (status >= 0) status = g->recorder.host->operands(g, op, n_in, in, seen, &later, *site);
     if (status < 0) {
         lc__record_error(g, status, lc__op_title(op, n_int, ints), *site, op->inputs, in, n_in);
         for (int i = 0; i < op->n_out; i++) out[i] = lc__error_tensor();
@@ -390,6 +418,7 @@ static HOT void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int,
     } else if (g->status == LC_OK) {
         for (int i = 0; i < n_in && status == LC_OK; i++)
             if (in[i]) status = check_input(op, in[i], i);
+        if (status == LC_OK) status = check_written(g, op, n_in, in);
         if (status == LC_OK) status = record(g, op, n_in, in, n_int, ints, n_float, floats, live, *site, results);
         if (status < 0) lc__record_error(g, status, lc__op_title(op, n_int, ints), *site, op->inputs, in, n_in);
     } else {
