@@ -109,6 +109,8 @@ TEST(own_loop)
     lc_dataloader *l = numbers_new(4, 1, false);
     CHECK_OK(lc_trainer_new(&s.o, &s.t));
     CHECK_OK(lc_trainer_begin(s.t, &s.m.base));
+    CHECK_STATUS(lc_trainer_step(s.t, NULL, &loss), LC_ERR_ARGUMENT); /* the run goes on */
+    CHECK_CONTAINS(lc_error_message(), "batch must not be NULL");
     double w = 1;
     for (int epoch = 0; epoch < 2; epoch++) {
         lc_batch *b;
