@@ -12,6 +12,8 @@
 #include <lightc/ops_math.h>
 #include <lightc/ops_nn.h>
 
+#include <unistd.h>
+
 TEST(cpu_is_the_default_backend)
 {
     lc_tensor *t;
@@ -50,6 +52,19 @@ TEST(arena_grows_in_place)
     p[999] = 7;
     CHECK_EQ(p[((size_t)5 << 20) - 1], 1);
     CHECK_STATUS(b->arena_commit(NULL, base, reserved, reserved + 1), LC_ERR_MEMORY);
+    b->arena_release(NULL, base, reserved);
+}
+
+/* A program with many graphs (an ensemble, one for each of many threads) keeps addresses for everything else. */
+TEST(arenas_leave_addresses)
+{
+    const lc_backend_ops *b = &lc__cpu_backend;
+    uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    void *base = NULL;
+    size_t reserved = 0;
+    CHECK_OK(b->arena_reserve(NULL, &base, &reserved));
+    CHECK(reserved < 4 * memory || reserved == (size_t)64 << 20);
+    CHECK(reserved >= 2 * memory || reserved >= (size_t)32 << 30);
     b->arena_release(NULL, base, reserved);
 }
 

@@ -32,12 +32,19 @@ static size_t whole_pages(size_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
+static uint64_t machine_bytes(void)
+{
+    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 /* ---- arenas ---- */
+/* Twice the machine's memory is more than a plan may have; a process has addresses for hundreds of such arenas. */
 lc_status lc__cpu_arena_reserve(void *device, void **base, size_t *reserved)
 {
     (void)device;
     size_t size = sizeof(size_t) > 4 ? ARENA_LARGEST : (size_t)512 << 20;
     struct rlimit limit;
+    while (size / 4 >= machine_bytes() && size > ARENA_SMALLEST) size /= 2;
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
         /* Reserved addresses count; leave room for everything else. */
         while (size > limit.rlim_cur / 4 && size > ARENA_SMALLEST) size /= 2;
@@ -215,7 +222,7 @@ size_t lc__cpu_available(void *device)
     (void)device;
     uint64_t kib = read_field("/proc/meminfo", "MemAvailable:", UINT64_MAX);
     uint64_t least = kib == UINT64_MAX ? UINT64_MAX : kib * 1024;
-    if (least == UINT64_MAX) least = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (least == UINT64_MAX) least = machine_bytes();
 
     /* The group as a container sees it (the root of its view), and the group by name. */
     char own[400] = "/sys/fs/cgroup", line[384];
