@@ -58,8 +58,30 @@ static lc_status continue_from(const lc__logged *e, lc_metric *metric)
     return s < 0 ? lc_fail_context(s, "metric %s, as in the checkpoint", e->name) : LC_OK;
 }
 
-lc_status lc__logged_metric(lc__results *r, lc__logged *e, lc_metric *metric)
+/* A metric counts the samples of training, or those of one loader of an evaluation. */
+static lc_status check_owner(const lc_trainer *t, const lc__results *r, const lc__logged *e, const lc_metric *metric)
 {
+    const lc__results *all[] = {&t->logging->train_results, &t->logging->eval_results};
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < all[k]->n; i++) {
+            const lc__logged *other = &all[k]->e[i];
+            if (other->metric != metric) continue;
+            if (all[k] != r)
+                return lc_fail(LC_ERR_CONFIG,
+                               "metric %s: training logs it too; training and validation need metrics of their own",
+                               e->name);
+            if (other->source != e->source && other->source >= 0 && e->source >= 0)
+                return lc_fail(LC_ERR_CONFIG,
+                               "metric %s: another loader logs it too; each needs a metric of its own, chosen by "
+                               "dataloader_idx",
+                               e->name);
+        }
+    return LC_OK;
+}
+
+lc_status lc__logged_metric(const lc_trainer *t, lc__results *r, lc__logged *e, lc_metric *metric)
+{
+    if (!e->metric) LC_TRY(check_owner(t, r, e, metric));
     if (!e->metric && e->state) {
         bool known = false; /* under another name, so it has already been continued */
         for (int i = 0; i < r->n && !known; i++) known = r->e[i].metric == metric;

@@ -134,7 +134,7 @@ void lc__map_free(lc__metric_map *m);
 
 /* ---- log_metric.c ---- */
 /* Call when `metric` is logged as entry e of r. */
-lc_status lc__logged_metric(lc__results *r, lc__logged *e, lc_metric *metric) LC_MUST_USE;
+lc_status lc__logged_metric(const lc_trainer *t, lc__results *r, lc__logged *e, lc_metric *metric) LC_MUST_USE;
 /* Makes e->sum the value of e's metric; nothing for other entries. */
 lc_status lc__logged_compute(lc__logged *e) LC_MUST_USE;
 void lc__logged_forget(lc__logged *e); /* resets the metric */

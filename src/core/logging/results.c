@@ -433,7 +433,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     e->active = true;
     e->source = q.source;
     if (what.metric)
-        LC_TRY(lc__logged_metric(r, e, what.metric));
+        LC_TRY(lc__logged_metric(t, r, e, what.metric));
     else if (what.tensor)
         LC_TRY(log_tensor(t, &q, &note, &waits));
     else

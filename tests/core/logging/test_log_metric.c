@@ -244,6 +244,35 @@ TEST(a_metric_per_loader)
     world_remove(dir);
 }
 
+/* A metric that two loaders, or training and validation, share would count both: an error, not a wrong value. */
+TEST(a_shared_metric_is_refused)
+{
+    for (int with_training = 0; with_training < 2; with_training++) {
+        scored m;
+        char dir[256];
+        lc_trainer *t;
+        CHECK(world_dir(dir, sizeof dir));
+        scored_init(&m, &scored_ops, 2);
+        m.val[0] = rmse();
+        if (with_training) {
+            m.train[0] = m.val[0];
+        } else {
+            m.w.n_val2 = 3;
+            m.val[1] = m.val[0];
+        }
+        lc_trainer_options o = world_options(dir);
+        o.max_epochs = 1;
+        CHECK_OK(lc_trainer_new(&o, &t));
+        CHECK_STATUS(lc_trainer_fit(t, &m.w.base), LC_ERR_CONFIG);
+        CHECK_CONTAINS(lc_error_message(), with_training ? "metric rmse: training logs it too"
+                                                         : "metric rmse/dataloader_idx_1: another loader logs it too");
+        lc_trainer_free(t);
+        m.train[0] = m.val[1] = NULL;
+        scored_release(&m);
+        world_remove(dir);
+    }
+}
+
 /* Scores 3, 2, 2.5: early stopping waits for one epoch and stops; the best checkpoint is that of 2. */
 TEST(metrics_can_be_monitored)
 {
