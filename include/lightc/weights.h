@@ -3,7 +3,8 @@
  * another program has written (PyTorch's state_dict), whose names, data types and shapes may differ.
  *
  *     lc_load_result r = LC_LOAD_RESULT_INIT;
- *     LC_TRY(lc_module_load_weights_with(&net.base, "encoder.safetensors", &r, &o));
+ *     LC_TRY(lc_module_load_weights(&net.base, "encoder.safetensors", &r, .not_strict = true, .n_rename = 1,
+ *                                   .rename = ((lc_text_pair[]){{"enc.*", "encoder.*"}})));
  *     if (r.message) puts(r.message);            the differences
  *     lc_load_result_release(&r); */
 #ifndef LIGHTC_WEIGHTS_H

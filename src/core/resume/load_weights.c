@@ -227,8 +227,8 @@ static void add_list(lc__str *text, const char *what, char *const *list, int64_t
     if (n > SHOWN) lc__str_add(text, " and %lld more", (long long)(n - SHOWN));
 }
 
-/* Suggests a prefix that the names of the file have and the module's lack, or the reverse. */
-static void add_advice(const load *l, lc__str *text)
+/* Suggests a prefix that the names of the file have and the module's lack, or the reverse. False: there is none. */
+static bool add_prefix_advice(const load *l, lc__str *text)
 {
     for (int64_t i = 0; i < l->r.n_unexpected; i++)
         for (int64_t k = 0; k < l->r.n_missing; k++) {
@@ -236,13 +236,25 @@ static void add_advice(const load *l, lc__str *text)
             size_t a = strlen(file), b = strlen(here);
             if (a > b && file[a - b - 1] == '.' && !strcmp(file + a - b, here)) {
                 lc__str_add(text, "; %sstrip_prefix \"%.*s\" may help", l->options, (int)(a - b), file);
-                return;
+                return true;
             }
             if (b > a && here[b - a - 1] == '.' && !strcmp(here + b - a, file)) {
                 lc__str_add(text, "; %sadd_prefix \"%.*s\" may help", l->options, (int)(b - a), here);
-                return;
+                return true;
             }
         }
+    return false;
+}
+
+/* How to load the rest. */
+static void add_advice(const load *l, lc__str *text)
+{
+    const lc_load_result *r = &l->r;
+    bool option = *l->options != 0;
+    if (!add_prefix_advice(l, text) && !l->o.not_strict && (r->n_missing || r->n_unexpected))
+        lc__str_add(text, "; %s loads those that both have", option ? "weights_strict off" : "not_strict");
+    if (r->n_mismatched && !l->bad_dtype && !l->o.skip_mismatched)
+        lc__str_add(text, "; %sskip_mismatched leaves out those of another shape", l->options);
 }
 
 static lc_status describe(load *l)

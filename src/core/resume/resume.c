@@ -46,7 +46,9 @@ lc_status lc__load_model(lc_module *m, lc_checkpoint *c)
     if (status >= 0) status = lc_safetensors_load_all(f, list.n, list.v, true);
     if (status >= 0) status = lc__load_master_weights(&list, c);
     if (status == LC_ERR_NOT_FOUND || status == LC_ERR_SHAPE || status == LC_ERR_DTYPE || status == LC_ERR_FORMAT)
-        lc_fail_context(status, "the checkpoint is of a different model");
+        lc_fail_context(status,
+                        "the checkpoint is of a different model (lc_module_load_weights, or the option weights, "
+                        "takes over the parts that fit)");
     lc__list_free(&list);
     return status;
 }

@@ -242,7 +242,7 @@ TEST(many_names_are_counted)
         add(&f, name, 1, LC_F32, false);
     }
     CHECK_STATUS(load(save(&f), NULL, &r, &bits), LC_ERR_NOT_FOUND);
-    CHECK_CONTAINS(lc_error_message(), "and 4 more");
+    CHECK_CONTAINS(lc_error_message(), "and 4 more; not_strict loads those that both have");
     CHECK_EQ(r.n_unexpected, 9);
     lc_load_result_release(&r);
 }
@@ -258,7 +258,8 @@ TEST(other_shapes)
     save(&f);
     o.not_strict = true; /* as in PyTorch, this does not allow other shapes */
     CHECK_STATUS(load(f.path, &o, &r, &bits), LC_ERR_SHAPE);
-    CHECK_CONTAINS(lc_error_message(), "b.weight: [2,4] in the file, [3,4] in the module");
+    CHECK_CONTAINS(lc_error_message(), "b.weight: [2,4] in the file, [3,4] in the module; skip_mismatched leaves out "
+                                       "those of another shape");
     CHECK_EQ(bits, 0);
     lc_load_result_release(&r);
     o.not_strict = false;
@@ -266,6 +267,7 @@ TEST(other_shapes)
     CHECK_OK(load(f.path, &o, &r, &bits));
     CHECK(bits == (31 & ~4) && r.n_mismatched == 1 && !r.n_missing && r.n_loaded == 4);
     CHECK_CONTAINS(r.message, "of another shape: b.weight");
+    CHECK(!strstr(r.message, "leaves out"));
     lc_load_result_release(&r);
 }
 
@@ -494,6 +496,13 @@ TEST(advice_names_the_option)
     save(&f);
     CHECK_STATUS(run_fits(NULL, &(trained){.path = f.path, .strict = true}, &bits), LC_ERR_NOT_FOUND);
     CHECK_CONTAINS(lc_error_message(), "; weights_strip_prefix \"model.\" may help");
+    f.v[2].type.shape[0] = 2;
+    f.n = 3;
+    for (int k = 0; k < 3; k++) f.v[k].name += strlen("model.");
+    save(&f);
+    CHECK_STATUS(run_fits(NULL, &(trained){.path = f.path, .strict = true}, &bits), LC_ERR_NOT_FOUND);
+    CHECK_CONTAINS(lc_error_message(),
+                   "; weights_strict off loads those that both have; weights_skip_mismatched leaves");
 }
 
 static lc_status rank_fits(lc_comm *comm, void *ctx)
