@@ -21,6 +21,11 @@ cmake --build "$work/build"
 "$work/build/program"
 "$work/build/program_cc"
 (cd "$work" && ./build/precision)
+mkdir "$work/other"
+printf 'cmake_minimum_required(VERSION 3.22)\nproject(other C)\nfind_package(lightc REQUIRED COMPONENTS other)\n' \
+  >"$work/other/CMakeLists.txt"
+said=$(cmake -S "$work/other" -B "$work/other/build" -DCMAKE_PREFIX_PATH="$work/prefix" 2>&1 && exit 1 || true)
+case $said in *"no component other"*) ;; *) echo "of a component that there is not cmake says: $said"; exit 1 ;; esac
 export PKG_CONFIG_PATH="$(dirname "$(find "$work/prefix" -name lightc.pc)")"
 # shellcheck disable=SC2046
 cc -std=c11 -Wall -Wextra -Werror "$work/program.c" -o "$work/by_pkg_config" $(pkg-config --cflags --libs lightc)
