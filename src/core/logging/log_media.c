@@ -7,6 +7,7 @@
 #include "core/logging/logging.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/handle.h"
+#include "tensor/host_access.h"
 #include "tensor/tensor_impl.h"
 
 #include "base/number.h"
@@ -74,6 +75,17 @@ static lc_status read_tensor(lc__media *m, lc_tensor *x, size_t *bytes)
     *bytes = (size_t)lc_tensor_numel(x) * lc_dtype_size(lc_tensor_dtype(x));
     LC_TRY(room(&m->value, &m->value_bytes, *bytes));
     return lc_tensor_read(x, m->value, *bytes);
+}
+
+/* Rank 0 reads the tensor, which runs the step up to there. The step may have calls of all ranks (to gather parameters,
+ * of batch norm), so these read it as well. */
+static lc_status without_loggers(const lc_trainer *t, lc_tensor *x)
+{
+    lc_view unused;
+    if (t->n_ranks == 1 || lc_tensor_is_persistent(x)) return LC_OK;
+    LC_TRY(lc__tensor_map(x, LC__READ, &unused));
+    lc__tensor_unmap(x, LC__READ);
+    return LC_OK;
 }
 
 static int64_t step_or_now(const lc_trainer *t, int64_t step)
@@ -157,7 +169,7 @@ lc_status lc_trainer_log_histogram(lc_trainer *t, const char *name, lc_tensor *x
     size_t bytes;
     if (!name) return lc_fail(LC_ERR_ARGUMENT, "a histogram is logged without a name");
     LC_TRY(check_made(x, name));
-    if (!t->logging->loggers_started) return LC_OK;
+    if (!t->logging->loggers_started) return without_loggers(t, x);
     LC_TRY(media(t, &m));
     LC_TRY(read_tensor(m, x, &bytes));
     lc_dtype dtype = lc_tensor_dtype(x);
@@ -223,7 +235,7 @@ lc_status lc_trainer_log_image(lc_trainer *t, const char *name, lc_tensor *x, in
     if (dtype != LC_U8 && !lc_dtype_is_float(dtype))
         return lc_fail(LC_ERR_DTYPE, "image \"%s\" is %s; it must be u8, or floats from 0 to 1", name,
                        lc_dtype_name(dtype));
-    if (!t->logging->loggers_started) return LC_OK;
+    if (!t->logging->loggers_started) return without_loggers(t, x);
     LC_TRY(media(t, &m));
     LC_TRY(read_tensor(m, x, &bytes));
     void *pixels = m->pixels;

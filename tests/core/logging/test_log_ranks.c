@@ -373,4 +373,55 @@ TEST(values_logged_at_the_end_of_an_epoch_are_those_of_all_ranks)
     check(j);
 }
 
+/* ---- pictures and histograms of results of a step ---- */
+
+static lc_status log_results(lc_module *self)
+{
+    lc_graph *g = lc_trainer_graph(self->trainer);
+    LC_TRY(lc_step_begin(g, UINT64_MAX, 0));
+    lc_no_grad_begin();
+    lc_status s =
+        lc_trainer_log_image(self->trainer, "scores", logits_of((small_net *)self, lc_ones(LC_F32, 4, FEATURES)), -1);
+    if (s >= 0)
+        s = lc_trainer_log_histogram(self->trainer, "counts",
+                                     logits_of((small_net *)self, lc_zeros(LC_F32, 4, FEATURES)), -1);
+    lc_no_grad_end();
+    lc_status ended = lc_step_end(g);
+    return s < 0 ? s : ended;
+}
+
+static lc_status fit_with_pictures(lc_comm *comm, void *ctx)
+{
+    static const lc_module_ops ops = {
+        LC_MODULE_OPS_INIT("net"),
+        .training_step = small_net_training_step,
+        .on_train_epoch_end = log_results,
+        .configure_optimizers = small_net_sgd,
+    };
+    small_net m = {0};
+    lc_dataloader *train;
+    lc_trainer *t;
+    lc_trainer_options opt = quiet_options(comm);
+    opt.strategy = "sharded";
+    opt.max_epochs = 2;
+    opt.default_root_dir = ctx;
+    opt.logger = "tensorboard";
+    LC_TRY(small_net_init(&m, &ops, 1));
+    LC_TRY(loader_of(0, SAMPLES, 8, false, &train));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    LC_TRY(lc_trainer_fit(t, &m.base, .train_dataloader = train));
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    small_net_release(&m);
+    return LC_OK;
+}
+
+/* Only rank 0 has loggers, but the step gathers parameters, which all ranks must do. */
+TEST(results_of_a_step_are_logged_with_all_ranks)
+{
+    char root[320];
+    snprintf(root, sizeof root, "%s", fresh_dir("pictures"));
+    CHECK_RANKS("threads", 2, fit_with_pictures, root);
+}
+
 TEST_MAIN
