@@ -73,12 +73,12 @@ LC_DEFAULTS(lc_topk, lc_topk_args, )
 typedef struct lc_loss_args {
     size_t size;
     lc_tensor *target;
-    lc_reduction reduction;
-    double beta;           /* lc_smooth_l1_loss: not negative */
-    double delta;          /* lc_huber_loss: positive */
-    lc_tensor *weight;     /* lc_bce_with_logits: multiplies each element's loss; broadcast to x's shape */
-    lc_tensor *pos_weight; /* lc_bce_with_logits: of the positive class; broadcast to x's shape */
-    bool log_target;       /* lc_kl_div */
+    lc_reduction reduction; /* LC_REDUCE_MEAN, _SUM or _NONE; lc_kl_div: or _BATCHMEAN */
+    double beta;            /* lc_smooth_l1_loss: not negative */
+    double delta;           /* lc_huber_loss: positive */
+    lc_tensor *weight;      /* lc_bce_with_logits: multiplies each element's loss; broadcast to x's shape */
+    lc_tensor *pos_weight;  /* lc_bce_with_logits: of the positive class; broadcast to x's shape */
+    bool log_target;        /* lc_kl_div */
 } lc_loss_args;
 LC_DEFAULTS(lc_loss, lc_loss_args, .beta = 1, .delta = 1)
 
