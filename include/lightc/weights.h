@@ -13,7 +13,8 @@
 #include <lightc/module.h>
 #include <lightc/safetensors.h>
 
-/* By default every member is off, and the names must be the same on both sides.
+/* By default every member is off, and the names must be the same on both sides. A parameter with several names
+ * (lc_module_share_parameter) may have any of them in the file, or several, if their values are equal.
  *
  * A name of the file is mapped to one of the module in this order: strip_prefix, rename, add_prefix. In patterns "*"
  * matches any number of characters, "?" exactly one. Everything is borrowed for the call. */
@@ -69,7 +70,7 @@ LC_BEGIN_DECLS
  * LC_ERR_NOT_FOUND: a name is only on one side (unless not_strict), or no tensor at all was found, which is always an
  * error. As in PyTorch, batch norm's num_batches_tracked may be missing in the file. LC_ERR_SHAPE: a shape differs
  * (unless skip_mismatched). LC_ERR_DTYPE: a data type that is not converted. LC_ERR_ARGUMENT: two names of the file map
- * to the same name. */
+ * to the same name, or to one parameter with different values. */
 #define lc_module_load_weights(m, path, ...) LC_CALL_NEW_(lc_module_load_weights, lc_load, (m, path, ), __VA_ARGS__, )
 LC_API lc_status lc_module_load_weights_with(lc_module *m, const char *path, lc_load_result *result,
                                              const lc_load_args *args) LC_MUST_USE;

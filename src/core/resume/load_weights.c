@@ -169,22 +169,64 @@ static bool may_be_missing(const char *name)
     return !strcmp(dot ? dot + 1 : name, counter);
 }
 
-static lc_status match_one(load *l, int64_t i)
+/* The tensor of the model with this further name (lc_module_share_parameter); -1: none. */
+static int64_t find_shared(const load *l, const char *name)
+{
+    const lc_tensor *t = lc_module_find(l->m, name);
+    int64_t k = t ? 0 : l->model.n;
+    while (k < l->model.n && l->model.v[k].tensor != t) k++;
+    return k < l->model.n ? k : -1;
+}
+
+static lc_status same_bytes(const load *l, int64_t i, int64_t j, bool *same)
+{
+    enum { PART = 4096 };
+    char a[PART], b[PART];
+    const lc_safetensor_info *x = lc_safetensors_info(l->f, i), *y = lc_safetensors_info(l->f, j);
+    *same = !strcmp(x->dtype, y->dtype) && lc__type_equal(&x->type, &y->type);
+    for (uint64_t at = 0; *same && at < x->bytes; at += PART) {
+        size_t n = x->bytes - at < PART ? (size_t)(x->bytes - at) : PART;
+        LC_TRY(lc_safetensors_read_range(l->f, i, at, a, n));
+        LC_TRY(lc_safetensors_read_range(l->f, j, at, b, n));
+        *same = !memcmp(a, b, n);
+    }
+    return LC_OK;
+}
+
+/* Tensor i of the file has the module's name `here`, that of tensor k (-1: of none). */
+static lc_status take(load *l, int64_t i, int64_t k, const char *here)
 {
     const char *name = lc_safetensors_info(l->f, i)->name;
+    if (k < 0) return add_name(&l->r.unexpected, &l->r.n_unexpected, name);
+    if (l->from[k] >= 0)
+        return lc_fail(LC_ERR_ARGUMENT, "\"%s\" and \"%s\" of %s both become \"%s\"",
+                       lc_safetensors_info(l->f, l->from[k])->name, name, lc_safetensors_path(l->f), here);
+    l->from[k] = i;
+    return LC_OK;
+}
+
+/* The same with a further name of tensor k, under which the file has it again, or only under this one. */
+static lc_status take_shared(load *l, int64_t i, int64_t k)
+{
+    bool same = true;
+    if (l->from[k] >= 0) LC_TRY(same_bytes(l, l->from[k], i, &same));
+    if (!same)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "\"%s\" and \"%s\" are one parameter of this module, but differ in %s; leave one out (%sskip)",
+                       lc_safetensors_info(l->f, l->from[k])->name, lc_safetensors_info(l->f, i)->name,
+                       lc_safetensors_path(l->f), l->options);
+    if (l->from[k] < 0) l->from[k] = i;
+    return LC_OK;
+}
+
+static lc_status match_one(load *l, int64_t i, bool shared)
+{
     char *here = NULL;
-    LC_TRY(module_name(l, name, &here));
-    int64_t k = find(l, here);
+    LC_TRY(module_name(l, lc_safetensors_info(l->f, i)->name, &here));
+    int64_t k = find(l, here), further = k < 0 ? find_shared(l, here) : -1;
     lc_status s = LC_OK;
-    if (any_fits(l->o.skip, l->o.n_skip, here))
-        k = -1;
-    else if (k < 0)
-        s = add_name(&l->r.unexpected, &l->r.n_unexpected, name);
-    else if (l->from[k] >= 0)
-        s = lc_fail(LC_ERR_ARGUMENT, "\"%s\" and \"%s\" of %s both become \"%s\"",
-                    lc_safetensors_info(l->f, l->from[k])->name, name, lc_safetensors_path(l->f), here);
-    else
-        l->from[k] = i;
+    if ((further >= 0) == shared && !any_fits(l->o.skip, l->o.n_skip, here))
+        s = shared ? take_shared(l, i, further) : take(l, i, k, here);
     free(here);
     return s;
 }
@@ -203,7 +245,8 @@ static lc_status match(load *l)
         l->transposed[k] = any_fits(l->o.transpose, l->o.n_transpose, l->model.v[k].name);
     }
     if (n) qsort(l->sorted, n, sizeof *l->sorted, by_name);
-    for (int64_t i = 0; i < lc_safetensors_count(l->f); i++) LC_TRY(match_one(l, i));
+    for (int shared = 0; shared < 2; shared++) /* first names first */
+        for (int64_t i = 0; i < lc_safetensors_count(l->f); i++) LC_TRY(match_one(l, i, shared));
     for (size_t k = 0; k < n; k++) {
         int64_t i = l->from[k];
         const char *name = l->model.v[k].name;

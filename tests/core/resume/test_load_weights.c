@@ -231,6 +231,42 @@ TEST(counters_of_batch_norm_may_be_missing)
     lc_module_release(&m);
 }
 
+/* A tied weight is one parameter with two names. PyTorch's state_dict has both; other files have one of them. */
+TEST(tied_weights)
+{
+    static const char *const names[] = {"a", "head.weight"};
+    const float values[] = {5, 6};
+    char path[400];
+    lc_module m, head;
+    lc_load_result r = LC_LOAD_RESULT_INIT;
+    float v;
+    snprintf(path, sizeof path, "%s/w.safetensors", fresh_dir("tied"));
+    lc_module_init(&m, NULL, 1);
+    lc_tensor *a = lc_module_add_parameter(&m, "a", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){1}, (lc_init){0});
+    lc_module_init_child(&head, &m, "head", "Head");
+    lc_module_share_parameter(&head, "weight", a);
+    for (int has = 1; has < 8; has++) { /* bits: the first name, the second, with another value */
+        lc_named_tensor t[2];
+        int n = 0;
+        for (int k = 0; k < 2; k++)
+            if (has >> k & 1)
+                t[n++] = (lc_named_tensor){.name = names[k],
+                                           .data = (void *)(uintptr_t)&values[k && has & 4],
+                                           .type = {.dtype = LC_F32, .ndim = 1, .shape = {1}}};
+        if (!n || (has & 4 && !(has & 2))) continue;
+        const float before = 1;
+        CHECK_OK(lc_tensor_write(a, &before, sizeof before));
+        CHECK_OK(lc_safetensors_save(path, n, t, 0, NULL));
+        lc_status s = lc_module_load_weights(&m, path, &r);
+        CHECK_OK(lc_tensor_read(a, &v, sizeof v));
+        CHECK_STATUS(s, has == 7 ? LC_ERR_ARGUMENT : LC_OK);
+        CHECK(has == 7 ? v == 1 : v == values[has == 6] && r.n_loaded == 1 && !r.message);
+        if (has == 7) CHECK_CONTAINS(lc_error_message(), "\"a\" and \"head.weight\" are one parameter of this module");
+        lc_load_result_release(&r);
+    }
+    lc_module_release(&m);
+}
+
 TEST(many_names_are_counted)
 {
     file f = {.n = 0};
