@@ -9,7 +9,7 @@
  * is f32. One optimizer may train f32, f16 and bf16 at once, also of several modules; f64 needs one of its own.
  *
  * To add an optimizer: one file in src/optim/ with an lc_optimizer_ops and its update operator, and a line in
- * registry.c. */
+ * registry.c; or, in a program, lc_optimizer_new. */
 #ifndef LIGHTC_OPTIM_H
 #define LIGHTC_OPTIM_H
 
@@ -314,7 +314,9 @@ typedef struct lc_named_number {
  * error for an unknown name lists the available ones. All parameters of `module` are in one group. */
 LC_API lc_status lc_optimizer_by_name(const char *name, void *module, const lc_named_number *args, int n_args,
                                       lc_optimizer **out) LC_MUST_USE;
-/* Makes an optimizer of your own from the vtable `ops`. It has no groups; add them. */
+/* Makes an optimizer of your own from the vtable `ops` (examples/custom_optimizer.c). It has no groups; add them. Its
+ * update operator refuses, in infer, the data types that its kernel does not compute; updates only the segments, counts
+ * each in `steps`, multiplies gradients by grad_scale, and honors clip_value and `skips` (lc_update). */
 LC_API lc_status lc_optimizer_new(const lc_optimizer_ops *ops, void *module, unsigned flags,
                                   lc_optimizer **out) LC_MUST_USE;
 LC_API void lc_optimizer_free(lc_optimizer *opt); /* NULL is fine */

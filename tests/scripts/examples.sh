@@ -435,6 +435,20 @@ fabric)
   done
   check "a full disk is an error" loses
   ;;
+custom_optimizer)
+  check "its own optimizer learns" run --default_root_dir root
+  check "well" at_most loss 0.01
+  whole=$(value loss)
+  check "half of it" run --max_epochs 100 --default_root_dir half
+  check "and the rest" run --ckpt_path last --default_root_dir half
+  check "are the whole, bit for bit" same_value loss "$whole"
+  check "several devices update slices of it" run --strategy sharded --devices 2 --max_epochs 400 --default_root_dir two
+  check "as one" at_most loss 0.01
+  check "a scaled loss" run --precision 16-mixed --max_epochs 2 --default_root_dir mixed
+  check "a type that its kernel lacks is an error" fails --precision bf16-true --default_root_dir true
+  check "which says so" complains 'trains parameters of f32, not of bf16'
+  check "a full disk is an error" loses --max_epochs 1 --default_root_dir full
+  ;;
 custom_op)
   check "its own operator learns, with one plan" run
   check "says so" says '1 plan'
