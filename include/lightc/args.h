@@ -59,7 +59,7 @@ enum { LC_OFF = 0, LC_ON = 1, LC_AUTO = 2 };
 #define LC_CALL_LIST_(list, function, type, each, before, ...)                                                         \
     __extension__({                                                                                                    \
         type list[] = {LC_MAP_(each, , __VA_ARGS__)};                                                                  \
-        LC_APPLY_(function, LC_OPEN_ before (int)(sizeof(list) / sizeof(list[0])), list, LC_HERE);                     \
+        LC_APPLY_(function, LC_OPEN_ before LC_CAST_(int, sizeof(list) / sizeof(list[0])), list, LC_HERE);                     \
     })
 
 /* The value of FUNCTION_with(before..., out, &args), where args is a KIND_args with the defaults of KIND and then the
@@ -91,7 +91,7 @@ enum { LC_OFF = 0, LC_ON = 1, LC_AUTO = 2 };
     })
 
 /* A number that was not given: for a double, and for an int64_t whose 0 means something. */
-#define LC_NOT_GIVEN ((double)__builtin_nanf(""))
+#define LC_NOT_GIVEN (__builtin_nan(""))
 #define LC_UNSET     INT64_MIN
 
 /* Nested calls declare structs inside each other: unique names keep -Wshadow quiet. Compilers show this name in the

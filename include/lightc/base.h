@@ -23,10 +23,12 @@
 #define LC_BEGIN_DECLS        extern "C" {
 #define LC_END_DECLS          }
 #define LC_LITERAL(type, ...) (type{__VA_ARGS__})
+#define LC_CAST_(type, x)     (static_cast<type>(x))
 #else
 #define LC_BEGIN_DECLS
 #define LC_END_DECLS
 #define LC_LITERAL(type, ...) ((type){__VA_ARGS__})
+#define LC_CAST_(type, x)     ((type)(x))
 #endif
 
 #define LC_API               __attribute__((visibility("default")))

@@ -354,7 +354,7 @@ typedef struct lc_sequential {
     void *reserved[2];
 } lc_sequential;
 #define lc_sequential_add(seq, layer, ...)                                                                             \
-    layer##_init((layer *)lc_sequential_slot(seq, sizeof(layer)), seq, (seq)->next, __VA_ARGS__)
+    layer##_init(LC_CAST_(layer *, lc_sequential_slot(seq, sizeof(layer))), seq, (seq)->next, __VA_ARGS__)
 #define lc_sequential_forward(seq, x) lc_sequential_forward_at(seq, x, LC_HERE)
 
 LC_BEGIN_DECLS

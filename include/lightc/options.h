@@ -41,11 +41,11 @@ typedef struct lc_duration {
     lc_unit unit;
 } lc_duration;
 
-#define LC_BATCHES(n)  LC_LITERAL(lc_duration, (double)(n), LC_UNIT_BATCHES)
-#define LC_FRACTION(x) LC_LITERAL(lc_duration, (double)(x), LC_UNIT_FRACTION)
-#define LC_EPOCHS(n)   LC_LITERAL(lc_duration, (double)(n), LC_UNIT_EPOCHS)
-#define LC_STEPS(n)    LC_LITERAL(lc_duration, (double)(n), LC_UNIT_STEPS)
-#define LC_SECONDS(x)  LC_LITERAL(lc_duration, (double)(x), LC_UNIT_SECONDS)
+#define LC_BATCHES(n)  LC_LITERAL(lc_duration, LC_CAST_(double, n), LC_UNIT_BATCHES)
+#define LC_FRACTION(x) LC_LITERAL(lc_duration, LC_CAST_(double, x), LC_UNIT_FRACTION)
+#define LC_EPOCHS(n)   LC_LITERAL(lc_duration, LC_CAST_(double, n), LC_UNIT_EPOCHS)
+#define LC_STEPS(n)    LC_LITERAL(lc_duration, LC_CAST_(double, n), LC_UNIT_STEPS)
+#define LC_SECONDS(x)  LC_LITERAL(lc_duration, LC_CAST_(double, x), LC_UNIT_SECONDS)
 
 typedef enum lc_option_kind {
     LC_OPTION_INT = 1,  /* int64_t; "none" is LC_UNSET */
@@ -100,7 +100,7 @@ template <typename type> struct lc_kind_of_;
 LC_OPTION_TYPES_(LC_KIND_)
 #undef LC_KIND_
 }
-#define LC_KIND_OF_(type, field) lc_kind_of_<decltype(((type *)nullptr)->field)>::kind
+#define LC_KIND_OF_(type, field) lc_kind_of_<decltype(static_cast<type *>(nullptr)->field)>::kind
 #else
 #define LC_KIND_(type, id)       , type : id
 #define LC_KIND_OF_(type, field) _Generic(((type *)0)->field LC_OPTION_TYPES_(LC_KIND_))

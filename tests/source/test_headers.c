@@ -47,9 +47,10 @@ static void compile(const char *compiler, const char *standard)
     CHECK(mkdtemp(work) != NULL);
     headers = 0;
     each_source("include/lightc", c_files, write_file);
+    bool cxx = strstr(standard, "++") != NULL;
     snprintf(flags, sizeof flags, "-std=%s -x %s -Wall -Wextra -Wpedantic -Wshadow -Werror -I%s/include -fsyntax-only",
-             standard, strstr(standard, "++") ? "c++" : "c", root);
-    int alone = run("cd %s && %s %s alone_*.c", work, compiler, flags);
+             standard, cxx ? "c++" : "c", root);
+    int alone = run("cd %s && %s %s -Wconversion %s alone_*.c", work, compiler, flags, cxx ? "-Wold-style-cast" : "");
     int macros = run("%s %s %s/tests/source/headers.c", compiler, flags, root);
     run("rm -r %s", work);
     CHECK(headers > 30);
@@ -80,6 +81,25 @@ TEST(clang_cxx17)
 TEST(clang_cxx20)
 {
     compile("clang++", "c++20");
+}
+
+/* What macros expand to has no casts of C, of which many C++ programs want to be warned. */
+TEST(no_old_casts)
+{
+    static const char program[] = "#include <lightc/lightc.h>\n"
+                                  "struct settings { double lr; };\n"
+                                  "lc_option f(lc_sequential *s, lc_tensor **x, lc_duration *d)\n"
+                                  "{\n"
+                                  "    lc_sequential_add(s, lc_linear, 3, 4, .no_bias = true);\n"
+                                  "    *x = lc_sum(lc_reshape(*x, 2, -1), .dims = LC_DIMS(0, 1));\n"
+                                  "    *x = lc_cat(0, *x, lc_clamp(*x, .min = 0));\n"
+                                  "    d[0] = LC_FRACTION(0.5), d[1] = LC_EPOCHS(3), d[2] = LC_BATCHES(d[0].unit);\n"
+                                  "    return LC_FIELD(settings, lr, \"\");\n"
+                                  "}\n";
+    if (run("command -v g++ >/dev/null") != 0) SKIP("there is no g++");
+    CHECK(run("printf '%%s' '%s' | g++ -std=c++17 -I%s/include -x c++ -Wall -Wextra -Wconversion -Wold-style-cast "
+              "-Werror -fsyntax-only -",
+              program, source_root()) == 0);
 }
 
 /* An argument without its name: the compiler's message explains it. */
