@@ -15,6 +15,7 @@ struct lc_metric {
     lc__mark mark;
     lc_metric_ops ops;
     void *self;
+    bool counts; /* since the last reset it was updated, or got another's counts */
 };
 
 lc_status lc_metric_from_ops(const lc_metric_ops *ops, void *self, lc_metric **out)
@@ -76,6 +77,7 @@ lc_status lc_metric_update(lc_metric *m, const lc_metric_batch *batch)
     if (batch->n < 0 || batch->columns < 1)
         return lc_fail(LC_ERR_ARGUMENT, "%s: invalid batch of %lld samples with %lld columns", m->ops.name,
                        (long long)batch->n, (long long)batch->columns);
+    m->counts = true;
     if (batch->n == 0) return LC_OK;
     unsigned before = lc__error_count();
     return said(m, m->ops.update(m->self, batch), before);
@@ -218,6 +220,12 @@ void lc_metric_reset(lc_metric *m)
 {
     LC__IS(m, METRIC, );
     m->ops.reset(m->self);
+    m->counts = false;
+}
+
+bool lc__metric_has_counted(const lc_metric *m)
+{
+    return m->counts;
 }
 
 lc_status lc_metric_save(const lc_metric *m, double *data, int64_t *n)
@@ -232,6 +240,7 @@ lc_status lc_metric_merge_state(lc_metric *m, const double *data, int64_t n)
 {
     LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     unsigned before = lc__error_count();
+    m->counts = true;
     return said(m, m->ops.merge(m->self, data, n), before);
 }
 
@@ -240,6 +249,7 @@ lc_status lc_metric_load(lc_metric *m, const double *data, int64_t n)
     LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     m->ops.reset(m->self);
     unsigned before = lc__error_count();
+    m->counts = true;
     return said(m, m->ops.merge(m->self, data, n), before);
 }
 
@@ -256,6 +266,7 @@ lc_status lc_metric_merge(lc_metric *m, const lc_metric *other)
         return lc_fail(LC_ERR_MEMORY, "%s: out of memory for a state of %lld numbers", m->ops.name, (long long)n);
     lc_status status = other->ops.save(other->self, data, &n);
     if (status == LC_OK) status = m->ops.merge(m->self, data, n);
+    m->counts = true;
     free(data);
     return status;
 }

@@ -69,4 +69,7 @@ static inline bool lc__metric_ignored(const lc_metric_args *o, int64_t target)
 /* The room check of a save: *n doubles are available, `need` are needed. */
 lc_status lc__metric_room(const char *name, const double *data, int64_t *n, int64_t need);
 
+/* Whether it was updated, or got another's counts, since the last reset. */
+bool lc__metric_has_counted(const lc_metric *m);
+
 #endif

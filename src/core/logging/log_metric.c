@@ -7,6 +7,7 @@
  * the value saved with the state. */
 #include "core/logging/logging.h"
 #include "core/hooks/trainer_internal.h"
+#include "metrics/metrics_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -93,13 +94,20 @@ lc_status lc__logged_metric(const lc_trainer *t, lc__results *r, lc__logged *e, 
     return LC_OK;
 }
 
-lc_status lc__logged_compute(lc__logged *e)
+lc_status lc__logged_compute(lc_trainer *t, lc__logged *e)
 {
     if (!e->active || !e->of_metric || e->computed) return LC_OK;
     if (!e->metric)
         return lc_fail(LC_ERR_STATE,
                        "metric %s had no value yet when the checkpoint was saved, and has not been logged since",
                        e->name);
+    if (!lc__metric_has_counted(e->metric) && !e->warned) {
+        e->warned = true;
+        lc_trainer_message(t, LC_WARNING,
+                           "metric %s was logged, but has counted nothing: update it for each batch "
+                           "(lc_metric_update_tensor), before lc_log_metric",
+                           e->name);
+    }
     lc_status s = lc_metric_compute(e->metric, &e->sum);
     if (s < 0) return lc_fail_context(s, "metric %s", e->name);
     e->weight = 1;

@@ -35,7 +35,7 @@ typedef struct lc__logged {
     lc__exact_sums *exact; /* `sum` and `step` without intermediate rounding; NULL: rounded */
     lc__step_value pieces; /* how `step` came about */
     lc_metric *metric;     /* borrowed while its epoch runs; `sum` is its value, once `computed` */
-    bool of_metric, computed;
+    bool of_metric, computed, warned;
     double *state; /* the metric's, from or for a checkpoint */
     int64_t n_state;
     const double *of_ranks; /* while it is saved: sum and weight of each rank, if they are added up; else NULL */
@@ -136,7 +136,7 @@ void lc__map_free(lc__metric_map *m);
 /* Call when `metric` is logged as entry e of r. */
 lc_status lc__logged_metric(const lc_trainer *t, lc__results *r, lc__logged *e, lc_metric *metric) LC_MUST_USE;
 /* Makes e->sum the value of e's metric; nothing for other entries. */
-lc_status lc__logged_compute(lc__logged *e) LC_MUST_USE;
+lc_status lc__logged_compute(lc_trainer *t, lc__logged *e) LC_MUST_USE;
 void lc__logged_forget(lc__logged *e); /* resets the metric */
 /* For ranks other than 0: drops sums and states from a checkpoint, which must count once. A metric's value is kept,
  * since it is not summed. */

@@ -258,7 +258,7 @@ lc_status lc__results_publish_epoch(lc_trainer *t, lc__results *r)
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
         if (t->comm && lc__is_of_all_ranks(e)) continue; /* just logged by a hook: ranks must reduce it first */
-        LC_TRY(lc__logged_compute(e));
+        LC_TRY(lc__logged_compute(t, e));
         if (!e->active || !e->on_epoch || e->weight == 0) continue;
         double v = lc__logged_epoch_value(e);
         show(cb, &e->slots[0], e->name, v);

@@ -244,6 +244,51 @@ TEST(a_metric_per_loader)
     world_remove(dir);
 }
 
+#define BADLY(id, in, ...)                                                                                             \
+    static void id(scored *m, lc_hook hook)                                                                            \
+    {                                                                                                                  \
+        lc_module *self = &m->w.base;                                                                                  \
+        if (hook == LC_HOOK_##in) __VA_ARGS__;                                                                         \
+    }
+
+static void count_warnings(void *self, lc_trainer *t, lc_level level, const char *text)
+{
+    (void)t;
+    if (level == LC_WARNING && strstr(text, "metric bad was logged, but has counted nothing")) ++*(int *)self;
+}
+
+BADLY(never_updated, TRAINING_STEP, lc_log_metric(self, "bad", m->bad))
+BADLY(updated, TRAINING_STEP, {
+    CHECK_OK(lc_metric_update_value(m->bad, 0, 1));
+    lc_log_metric(self, "bad", m->bad);
+})
+
+/* As in TorchMetrics: a warning, once. */
+TEST(a_metric_that_is_never_updated)
+{
+    for (int updates = 0; updates < 2; updates++) {
+        scored m;
+        char dir[256];
+        int warnings = 0;
+        lc_trainer *t;
+        lc_callback listener;
+        CHECK(world_dir(dir, sizeof dir));
+        scored_init(&m, &unscored_ops, 0);
+        CHECK_OK(lc_metric_new("SumMetric", &m.bad));
+        m.log_badly = updates ? updated : never_updated;
+        lc_trainer_options o = world_options(dir);
+        o.max_epochs = 2;
+        CHECK_OK(lc_lambda_callback(&listener, .context = &warnings, .on_message = count_warnings));
+        o.callbacks = &listener, o.n_callbacks = 1;
+        CHECK_OK(lc_trainer_new(&o, &t));
+        CHECK_OK(lc_trainer_fit(t, &m.w.base));
+        CHECK_EQ(warnings, updates ? 0 : 1);
+        lc_trainer_free(t);
+        scored_release(&m);
+        world_remove(dir);
+    }
+}
+
 /* A metric that two loaders, or training and validation, share would count both: an error, not a wrong value. */
 TEST(a_shared_metric_is_refused)
 {
@@ -411,12 +456,6 @@ static void fit_badly(void (*log_badly)(scored *m, lc_hook hook), const char *ba
     world_remove(dir);
 }
 
-#define BADLY(id, in, ...)                                                                                             \
-    static void id(scored *m, lc_hook hook)                                                                            \
-    {                                                                                                                  \
-        lc_module *self = &m->w.base;                                                                                  \
-        if (hook == LC_HOOK_##in) __VA_ARGS__;                                                                         \
-    }
 BADLY(on_step, TRAINING_STEP, lc_log_metric(self, "bad", m->bad, .on_step = true))
 BADLY(epoch_off, TRAINING_STEP, lc_log_metric(self, "bad", m->bad, .on_epoch = LC_OFF))
 BADLY(reduced, TRAINING_STEP, lc_log_metric(self, "bad", m->bad, .reduce_fx = LC_LOG_SUM))
