@@ -78,7 +78,7 @@ static lc_status wait_for_part(lc_ckpt_writer *w)
 {
     pthread_mutex_lock(&w->lock);
     while (w->in_flight && w->job != w->done && !w->joint_safe) pthread_cond_wait(&w->changed, &w->lock);
-    lc_status status = w->in_flight && w->job == w->done ? lc__ckpt_result(w) : LC_OK;
+    lc_status status = w->in_flight && w->job == w->done ? lc__first_error_status(&w->result) : LC_OK;
     pthread_mutex_unlock(&w->lock);
     return status;
 }

@@ -61,14 +61,6 @@ void lc_ckpt_abort(lc_ckpt_writer *w)
     w->state = NULL, w->path = NULL;
 }
 
-lc_status lc__ckpt_result(const lc_ckpt_writer *w)
-{
-    if (w->result >= 0) return LC_OK;
-    lc_fail(w->result, "%s", w->message);
-    lc__note_rank(w->result_of);
-    return w->result;
-}
-
 bool lc_ckpt_busy(lc_ckpt_writer *w)
 {
     LC__IS(w, WRITER, false);
@@ -85,7 +77,7 @@ lc_status lc_ckpt_wait(lc_ckpt_writer *w)
     if (!w->in_flight) return LC_OK;
     pthread_mutex_lock(&w->lock);
     while (w->job != w->done) pthread_cond_wait(&w->changed, &w->lock);
-    lc_status status = lc__ckpt_result(w);
+    lc_status status = lc__first_error_status(&w->result);
     pthread_mutex_unlock(&w->lock);
     w->in_flight = false;
     return status;
@@ -96,7 +88,7 @@ bool lc__ckpt_peek(lc_ckpt_writer *w, lc_status *status)
     if (!w->in_flight) return false;
     pthread_mutex_lock(&w->lock);
     bool done = w->job == w->done;
-    *status = w->result;
+    *status = w->result.status;
     pthread_mutex_unlock(&w->lock);
     return done;
 }
@@ -301,9 +293,9 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     w->job_taken = w->taken, w->taken = NULL;
     if (!w->has_thread) w->has_thread = lc__thread_create(&w->thread, lc__ckpt_run, w) == 0;
     pthread_mutex_lock(&w->lock);
-    if (w->result < 0) drop_chores(w, w->job);
+    if (w->result.status < 0) drop_chores(w, w->job);
     w->cancelled = w->joint_safe = w->given_up = false;
-    w->result = LC_OK;
+    w->result.status = LC_OK;
     w->job++;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
@@ -311,16 +303,13 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     for (int k = 0; k < LC_CKPT_KINDS && status >= 0; k++)
         if (w->files[k].size && !w->files[k].sources) status = lc__ckpt_copy_file(w, &w->files[k]);
     if (status < 0) {
-        char message[1024];
-        snprintf(message, sizeof message, "%s", lc_error_message());
         pthread_mutex_lock(&w->lock);
         w->cancelled = true;
-        w->result = status;
+        lc__first_error_note(&w->result, status);
         if (!w->has_thread) w->done = w->job;
         pthread_cond_broadcast(&w->changed);
         pthread_mutex_unlock(&w->lock);
-        (void)!lc_ckpt_wait(w);
-        lc_fail(status, "%s", message);
+        status = lc_ckpt_wait(w);
         goto done;
     }
     if (!w->has_thread) lc__ckpt_run_once(w); /* no thread could be started: write here */

@@ -207,7 +207,7 @@ static lc__ckpt_chore *next_chore(lc_ckpt_writer *w, bool only_links, bool not_l
             continue;
         }
         *at = c->next;
-        if (c->job != w->done || w->result >= 0) return c;
+        if (c->job != w->done || w->result.status >= 0) return c;
         lc__ckpt_chore_free(c);
     }
     return NULL;
@@ -359,9 +359,7 @@ static void write_and_notify(lc_ckpt_writer *w)
 {
     lc_status status = write_checkpoint(w);
     pthread_mutex_lock(&w->lock);
-    w->result = status;
-    if (status < 0) snprintf(w->message, sizeof w->message, "%s", lc_error_message());
-    w->result_of = lc__error_rank();
+    lc__first_error_note(&w->result, status);
     w->joint_safe = status >= 0;
     w->done = w->job;
     pthread_cond_broadcast(&w->changed);

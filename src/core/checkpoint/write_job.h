@@ -87,24 +87,19 @@ struct lc_ckpt_writer {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* Under the lock: */
-    uint64_t job;     /* number of the last checkpoint handed over */
-    uint64_t done;    /* number of the last one with a result */
-    bool cancelled;   /* copying failed */
-    bool joint_safe;  /* the files of this rank are written and read back */
-    bool given_up;    /* do not wait for unfinished ranks */
-    bool quit, idle;  /* the thread must end; has nothing to do */
-    lc_status result; /* of `done` */
-    char message[1024];
-    int result_of;          /* the rank that failed; -1: this one */
+    uint64_t job;           /* number of the last checkpoint handed over */
+    uint64_t done;          /* number of the last one with a result */
+    bool cancelled;         /* copying failed */
+    bool joint_safe;        /* the files of this rank are written and read back */
+    bool given_up;          /* do not wait for unfinished ranks */
+    bool quit, idle;        /* the thread must end; has nothing to do */
+    lc__first_error result; /* of `done` */
     lc__ckpt_chore *chores; /* oldest first */
     char complaint[1024];   /* the error of a late link */
 };
 
 /* Makes a locked directory with a temporary name next to `path`, containing LC__MARK. */
 lc_status lc__ckpt_make_temp(const lc__io *io, const char *path, char **temp, int *lock_fd);
-
-/* Returns the result of `done` with its message. The caller holds the lock. */
-lc_status lc__ckpt_result(const lc_ckpt_writer *w) LC_MUST_USE;
 
 /* Removes the mark before the directory gets its name. A directory that keeps it is still a checkpoint. */
 void lc__ckpt_unmark(const lc__io *io, const char *dir);
