@@ -53,12 +53,6 @@ static int sys_allocate(const lc__io *io, int fd, off_t size)
     return 0;
 }
 
-static int sys_truncate(const lc__io *io, int fd, off_t size)
-{
-    (void)io;
-    return ftruncate(fd, size);
-}
-
 static int sys_sync(const lc__io *io, int fd)
 {
     (void)io;
@@ -107,7 +101,6 @@ const lc__io lc__io_system = {
     .pread = sys_pread,
     .pwrite = sys_pwrite,
     .allocate = sys_allocate,
-    .truncate = sys_truncate,
     .sync = sys_sync,
     .rename = sys_rename,
     .exchange = sys_exchange,

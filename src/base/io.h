@@ -21,7 +21,6 @@ struct lc__io {
     ssize_t (*pread)(const lc__io *io, int fd, void *data, size_t n, off_t offset);
     ssize_t (*pwrite)(const lc__io *io, int fd, const void *data, size_t n, off_t offset);
     int (*allocate)(const lc__io *io, int fd, off_t size); /* reserves space; the size of the file grows to it */
-    int (*truncate)(const lc__io *io, int fd, off_t size);
     int (*sync)(const lc__io *io, int fd);
     int (*rename)(const lc__io *io, const char *from, const char *to);
     int (*exchange)(const lc__io *io, const char *a, const char *b); /* swaps both names atomically */

@@ -141,7 +141,6 @@ static void find_place(place *out, int node)
     find_networks(out);
     if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
         out->memlock = (int64_t)limit.rlim_cur;
-    out->under_mpirun = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE");
 }
 
 /* Text from another rank is not trusted: makes it printable. */

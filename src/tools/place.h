@@ -13,15 +13,15 @@ typedef struct place {
     char id[256];       /* equal for ranks on the same host */
     char cpu_list[128]; /* processors it may run on: "0-3,8" */
     uint64_t cpus[PLACE_CPUS / 64];
-    uint64_t nodes;                                /* NUMA nodes of these, a bit each; 0: unknown */
-    int32_t n_cpus, all_cpus, all_nodes, sockets;  /* all_*: of the host */
-    int32_t threads;                               /* the number that a trainer would use */
-    int32_t granted;                               /* how many of n_cpus the container may keep busy */
-    double load;                                   /* of the last minute; -1: unknown */
-    int64_t memlock;                               /* bytes; -1: unlimited */
-    int32_t ports[2];                              /* range of ports that connections listen on */
-    int32_t has_fabric, under_mpirun, has_network; /* has_network: more than loopback */
-    char networks[512];                            /* "eth0 10.0.0.1 10000 Mbit/s, ..." */
+    uint64_t nodes;                               /* NUMA nodes of these, a bit each; 0: unknown */
+    int32_t n_cpus, all_cpus, all_nodes, sockets; /* all_*: of the host */
+    int32_t threads;                              /* the number that a trainer would use */
+    int32_t granted;                              /* how many of n_cpus the container may keep busy */
+    double load;                                  /* of the last minute; -1: unknown */
+    int64_t memlock;                              /* bytes; -1: unlimited */
+    int32_t ports[2];                             /* range of ports that connections listen on */
+    int32_t has_fabric, has_network;              /* has_network: more than loopback */
+    char networks[512];                           /* "eth0 10.0.0.1 10000 Mbit/s, ..." */
 } place;
 
 /* Collects the places of all ranks. `node`: the simulated host of this process, or -1. Collective. */

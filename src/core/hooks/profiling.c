@@ -21,8 +21,7 @@ struct lc__profiling {
     int n;
     unsigned wants;
     int64_t begin_ns;
-    char owner[128]; /* "[Module]NAME" */
-    lc_module *owner_of;
+    char owner[128];  /* "[Module]NAME" */
     char **callbacks; /* "[Callback]NAME", in order of first use */
     int n_callbacks;
 };

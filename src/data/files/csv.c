@@ -416,4 +416,4 @@ static void csv_free(lc_array_file *f)
     if (f->n) free((void *)(uintptr_t)f->arrays[0].data); /* the table begins with the first column */
 }
 
-const lc__file_kind lc__csv_kind = {.name = ".csv", .matches = matches, .read_header = read_header, .free = csv_free};
+const lc__file_kind lc__csv_kind = {.matches = matches, .read_header = read_header, .free = csv_free};

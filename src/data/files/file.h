@@ -21,7 +21,6 @@ typedef struct lc__file_array {
 } lc__file_array;
 
 typedef struct lc__file_kind {
-    const char *name; /* ".npy" */
     bool (*matches)(const lc_array_file *f);
     /* Adds the arrays. */
     lc_status (*read_header)(lc_array_file *f);

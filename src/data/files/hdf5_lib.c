@@ -399,7 +399,6 @@ static void hdf5_free(lc_array_file *f)
 }
 
 const lc__file_kind lc__hdf5_kind = {
-    .name = "HDF5",
     .matches = lc__is_hdf5,
     .read_header = read_header,
     .read = read_samples,

@@ -9,4 +9,4 @@ static lc_status read_header(lc_array_file *f)
                          "libhdf5-dev, and build again)");
 }
 
-const lc__file_kind lc__hdf5_kind = {.name = "HDF5", .matches = lc__is_hdf5, .read_header = read_header};
+const lc__file_kind lc__hdf5_kind = {.matches = lc__is_hdf5, .read_header = read_header};

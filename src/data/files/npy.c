@@ -234,4 +234,4 @@ static lc_status read_header(lc_array_file *f)
     return LC_OK;
 }
 
-const lc__file_kind lc__npy_kind = {.name = ".npy", .matches = matches, .read_header = read_header};
+const lc__file_kind lc__npy_kind = {.matches = matches, .read_header = read_header};

@@ -275,4 +275,4 @@ static lc_status read_header(lc_array_file *f)
     return status;
 }
 
-const lc__file_kind lc__npz_kind = {.name = ".npz", .matches = matches, .read_header = read_header, .load = load};
+const lc__file_kind lc__npz_kind = {.matches = matches, .read_header = read_header, .load = load};

@@ -46,4 +46,4 @@ static lc_status read_header(lc_array_file *f)
     return status;
 }
 
-const lc__file_kind lc__safetensors_kind = {.name = ".safetensors", .matches = matches, .read_header = read_header};
+const lc__file_kind lc__safetensors_kind = {.matches = matches, .read_header = read_header};

@@ -72,4 +72,4 @@ static lc_status read_header(lc_array_file *f)
     return LC_OK;
 }
 
-const lc__file_kind lc__tokens_kind = {.name = ".bin", .matches = matches, .read_header = read_header};
+const lc__file_kind lc__tokens_kind = {.matches = matches, .read_header = read_header};

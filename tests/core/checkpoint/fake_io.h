@@ -145,12 +145,6 @@ static int fake_allocate(const lc__io *io, int fd, off_t size)
     return rc;
 }
 
-static int fake_truncate(const lc__io *io, int fd, off_t size)
-{
-    fake_io *f = fake_of(io);
-    return fake_fails(f) ? -1 : lc__io_system.truncate(io, fd, size);
-}
-
 static int fake_sync(const lc__io *io, int fd)
 {
     fake_io *f = fake_of(io);
@@ -269,7 +263,6 @@ static void fake_init(fake_io *f, long fail_at, int error, bool crash)
                      .pread = fake_pread,
                      .pwrite = fake_pwrite,
                      .allocate = fake_allocate,
-                     .truncate = fake_truncate,
                      .sync = fake_sync,
                      .rename = fake_rename,
                      .exchange = fake_exchange,
