@@ -19,7 +19,7 @@ static const char *kind_of(const lc__callback *cb)
     return cb->ops.kind ? cb->ops.kind : cb->ops.name;
 }
 
-static const char *state_key(const lc__callback *cb)
+const char *lc__state_key(const lc__callback *cb)
 {
     return cb->ops.state_key ? cb->ops.state_key(cb->self) : cb->ops.name;
 }
@@ -62,10 +62,10 @@ static lc_status check(const lc_trainer *t, const lc__callback *cb)
         if (is_bar && same_kind(cb, old))
             return lc_fail(LC_ERR_CONFIG, "a trainer has one progress bar, but the callbacks contain two, %s and %s",
                            old->ops.name, cb->ops.name);
-        if (cb->ops.save_state && old->ops.save_state && !strcmp(state_key(cb), state_key(old)))
+        if (cb->ops.save_state && old->ops.save_state && !strcmp(lc__state_key(cb), lc__state_key(old)))
             return lc_fail(LC_ERR_CONFIG,
                            "two callbacks have the same state key %.200s; they must differ in an argument",
-                           state_key(cb));
+                           lc__state_key(cb));
     }
     return LC_OK;
 }

@@ -142,6 +142,8 @@ static inline bool lc__is_rank_zero(const lc_trainer *t)
 /* An error if the options turn off the feature that this callback of theirs implements. */
 lc_status lc__check_callback(const lc_trainer *t, const lc__callback *cb) LC_MUST_USE;
 void lc__callbacks_free(lc_trainer *t);
+/* The key of a callback's state in checkpoints. */
+const char *lc__state_key(const lc__callback *cb);
 /* The tensor to save in place of a tensor of the module, from the first callback that has one; NULL: the tensor
  * itself. */
 lc_tensor *lc__saved_tensor(lc_trainer *t, lc_tensor *of);

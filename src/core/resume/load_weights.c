@@ -155,12 +155,6 @@ static lc_status compare(load *l, int64_t k, int64_t i)
 
 /* ---- matching ---- */
 
-static lc_status list_model(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
-{
-    (void)owner;
-    return mt->persistent || mt->is_parameter ? lc__list_add(ctx, path, mt->tensor) : LC_OK;
-}
-
 /* Files that PyTorch wrote before 0.4.1 lack the counters of batch norm, which then stay as they are. */
 static bool may_be_missing(const char *name)
 {
@@ -233,7 +227,7 @@ static lc_status match_one(load *l, int64_t i, bool shared)
 
 static lc_status match(load *l)
 {
-    LC_TRY(lc_module_visit(l->m, list_model, &l->model));
+    LC_TRY(lc__list_model(&l->model, l->m));
     size_t n = (size_t)l->model.n;
     l->from = malloc((n + 1) * sizeof *l->from);
     l->transposed = calloc(n + 1, sizeof *l->transposed);

@@ -145,6 +145,17 @@ lc_status lc__list_add(lc__tensor_list *l, const char *name, lc_tensor *tensor)
     return LC_OK;
 }
 
+static lc_status add_of_model(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    (void)owner;
+    return mt->persistent || mt->is_parameter ? lc__list_add(ctx, path, mt->tensor) : LC_OK;
+}
+
+lc_status lc__list_model(lc__tensor_list *l, lc_module *m)
+{
+    return lc_module_visit(m, add_of_model, l);
+}
+
 void lc__list_free(lc__tensor_list *l)
 {
     for (int64_t i = 0; i < l->n; i++) free((char *)l->v[i].name);

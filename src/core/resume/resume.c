@@ -31,18 +31,12 @@
 
 #define MOST_RANKS 1000000 /* for a checkpoint's world_size */
 
-static lc_status list_model(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
-{
-    (void)owner;
-    return mt->persistent || mt->is_parameter ? lc__list_add(ctx, path, mt->tensor) : LC_OK;
-}
-
 lc_status lc__load_model(lc_module *m, lc_checkpoint *c)
 {
     lc_safetensors *f = lc_checkpoint_tensors(c, LC_CKPT_MODEL);
     lc__tensor_list list = {0};
     if (!f) return lc_fail(LC_ERR_FORMAT, "the checkpoint %s contains no model", lc_checkpoint_path(c));
-    lc_status status = lc_module_visit(m, list_model, &list);
+    lc_status status = lc__list_model(&list, m);
     if (status >= 0) status = lc_safetensors_load_all(f, list.n, list.v, true);
     if (status >= 0) status = lc__load_master_weights(&list, c);
     if (status == LC_ERR_NOT_FOUND || status == LC_ERR_SHAPE || status == LC_ERR_DTYPE || status == LC_ERR_FORMAT)

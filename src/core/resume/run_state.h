@@ -32,6 +32,8 @@ typedef struct lc__tensor_list {
 } lc__tensor_list;
 
 lc_status lc__list_add(lc__tensor_list *l, const char *name, lc_tensor *tensor) LC_MUST_USE;
+/* Adds the parameters and the persistent buffers of a module. */
+lc_status lc__list_model(lc__tensor_list *l, lc_module *m) LC_MUST_USE;
 void lc__list_free(lc__tensor_list *l);
 
 /* resume.c: refuses checkpoints in another format. */
@@ -65,8 +67,6 @@ lc_status lc__start_master_weights(const lc__tensor_list *masters, lc_checkpoint
 lc_status lc__loses_master_weights(lc_module *m, const lc_optimizers *all, lc_checkpoint *c, bool *loses) LC_MUST_USE;
 
 typedef lc_status lc__state_fn(void *ctx, const char *name, lc_tensor *tensor);
-/* The key of a callback's state. */
-const char *lc__state_key(const lc__callback *cb);
 /* Calls fn("callbacks.KEY.NAME", tensor) for each tensor of a callback. */
 lc_status lc__walk_callback(lc_trainer *t, const lc__callback *cb, lc__state_fn *fn, void *ctx) LC_MUST_USE;
 

@@ -37,11 +37,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-const char *lc__state_key(const lc__callback *cb)
-{
-    return cb->ops.state_key ? cb->ops.state_key(cb->self) : cb->ops.name;
-}
-
 typedef struct callback_walk {
     const char *key;
     lc__state_fn *fn;
