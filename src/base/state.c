@@ -247,6 +247,7 @@ static lc_status wrong_kind(const lc_state *node, const char *key, lc_state_kind
 
 lc_status lc_state_get_int(const lc_state *s, const char *key, int64_t *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     const lc_state *node;
     LC_TRY(find(s, key, &node));
     if (node->kind != LC_STATE_INT) return wrong_kind(node, key, LC_STATE_INT);
@@ -256,6 +257,7 @@ lc_status lc_state_get_int(const lc_state *s, const char *key, int64_t *out)
 
 lc_status lc_state_get_uint(const lc_state *s, const char *key, uint64_t *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     const lc_state *node;
     LC_TRY(find(s, key, &node));
     if (node->kind != LC_STATE_TEXT) return wrong_kind(node, key, LC_STATE_TEXT);
@@ -271,6 +273,7 @@ lc_status lc_state_get_uint(const lc_state *s, const char *key, uint64_t *out)
 
 lc_status lc_state_get_double(const lc_state *s, const char *key, double *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     const lc_state *node;
     LC_TRY(find(s, key, &node));
     if (node->kind == LC_STATE_DOUBLE)
@@ -290,6 +293,7 @@ lc_status lc_state_get_double(const lc_state *s, const char *key, double *out)
 
 lc_status lc_state_get_bool(const lc_state *s, const char *key, bool *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     const lc_state *node;
     LC_TRY(find(s, key, &node));
     if (node->kind != LC_STATE_BOOL) return wrong_kind(node, key, LC_STATE_BOOL);
@@ -299,6 +303,7 @@ lc_status lc_state_get_bool(const lc_state *s, const char *key, bool *out)
 
 lc_status lc_state_get_text(const lc_state *s, const char *key, const char **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     const lc_state *node;
     LC_TRY(find(s, key, &node));
     if (node->kind != LC_STATE_TEXT) return wrong_kind(node, key, LC_STATE_TEXT);
@@ -308,6 +313,7 @@ lc_status lc_state_get_text(const lc_state *s, const char *key, const char **out
 
 lc_status lc_state_get_object(const lc_state *s, const char *key, const lc_state **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     const lc_state *node;
     LC_TRY(find(s, key, &node));
     if (node->kind != LC_STATE_OBJECT) return wrong_kind(node, key, LC_STATE_OBJECT);
@@ -317,6 +323,7 @@ lc_status lc_state_get_object(const lc_state *s, const char *key, const lc_state
 
 lc_status lc_state_get_array(const lc_state *s, const char *key, const lc_state **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     const lc_state *node;
     LC_TRY(find(s, key, &node));
     if (node->kind != LC_STATE_ARRAY) return wrong_kind(node, key, LC_STATE_ARRAY);

@@ -167,8 +167,8 @@ static const lc_callback_ops device_stats_ops = {
 
 lc_status lc_device_stats_monitor_new(const lc_device_stats_monitor_args *given, lc_callback *out)
 {
-    LC_CALLBACK_TAKE(args, lc_device_stats_monitor, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC_CALLBACK_TAKE(args, lc_device_stats_monitor, given);
     LC_TRY(lc__list_check("filter_keys", args->n_filter_keys, args->filter_keys));
     for (int i = 0; i < args->n_filter_keys; i++)
         if (!args->filter_keys[i]) return lc_fail(LC_ERR_ARGUMENT, "DeviceStatsMonitor: filter_keys[%d] is NULL", i);

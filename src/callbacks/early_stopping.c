@@ -194,6 +194,7 @@ const lc_callback_ops lc__early_stopping_ops = {
 
 lc_status lc_early_stopping_new(const lc_early_stopping_args *given, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC_CALLBACK_TAKE(args, lc_early_stopping, given);
     if (!args->monitor || !*args->monitor)
         return lc_fail(LC_ERR_CONFIG, "EarlyStopping needs monitor, the metric to watch");

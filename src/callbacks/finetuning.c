@@ -263,6 +263,7 @@ static const lc_callback_ops backbone_ops = FINETUNING_OPS("BackboneFinetuning")
 
 lc_status lc_finetuning_new(const lc_finetuning_args *given, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC_CALLBACK_TAKE(args, lc_finetuning, given);
     if (!args->freeze_before_training || !args->finetune_function)
         return lc_fail(LC_ERR_CONFIG, "BaseFinetuning needs freeze_before_training and finetune_function");
@@ -333,8 +334,8 @@ static lc_status finetune_backbone(void *context, lc_module *m, int64_t epoch, l
 
 lc_status lc_backbone_finetuning_new(const lc_backbone_finetuning_args *given, lc_callback *out)
 {
-    LC_CALLBACK_TAKE(args, lc_backbone_finetuning, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC_CALLBACK_TAKE(args, lc_backbone_finetuning, given);
     finetuning *f = lc__owned_new(sizeof *f, ft_release);
     if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: BackboneFinetuning");
     f->b = *args;

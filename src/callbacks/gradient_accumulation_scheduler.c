@@ -64,6 +64,7 @@ static const lc_callback_ops accumulation_ops = {
 
 lc_status lc_gradient_accumulation_scheduler_new(const lc_gradient_accumulation_scheduler_args *given, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC_CALLBACK_TAKE(args, lc_gradient_accumulation_scheduler, given);
     int n = args->n_scheduling;
     if (n < 1)

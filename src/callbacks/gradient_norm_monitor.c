@@ -71,8 +71,8 @@ static const lc_callback_ops gradient_norm_ops = {
 
 lc_status lc_gradient_norm_monitor_new(const lc_gradient_norm_monitor_args *given, lc_callback *out)
 {
-    LC_CALLBACK_TAKE(args, lc_gradient_norm_monitor, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC_CALLBACK_TAKE(args, lc_gradient_norm_monitor, given);
     gradient_norms *g = lc__owned_new(sizeof *g, gn_release);
     if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory: GradientNormMonitor");
     g->a = *args;

@@ -186,8 +186,8 @@ const lc_callback_ops lc__learning_rate_monitor_ops = {
 
 lc_status lc_learning_rate_monitor_new(const lc_learning_rate_monitor_args *given, lc_callback *out)
 {
-    LC_CALLBACK_TAKE(args, lc_learning_rate_monitor, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC_CALLBACK_TAKE(args, lc_learning_rate_monitor, given);
     const char *how = args->logging_interval;
     if (how && strcmp(how, "step") != 0 && strcmp(how, "epoch") != 0)
         return lc_fail(LC_ERR_CONFIG, "LearningRateMonitor: logging_interval is \"%.40s\"; it must be step or epoch",

@@ -600,8 +600,8 @@ static void set_triggers(lc_model_checkpoint_args *a)
 
 lc_status lc_model_checkpoint_new(const lc_model_checkpoint_args *given, lc_callback *out)
 {
-    LC_CALLBACK_TAKE(args, lc_model_checkpoint, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC_CALLBACK_TAKE(args, lc_model_checkpoint, given);
     int64_t k = args->save_top_k;
     LC_TRY(check(args, k));
     model_checkpoint *c = lc__owned_new(sizeof *c, mc_release);

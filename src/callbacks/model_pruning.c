@@ -453,6 +453,7 @@ static lc_status check(const lc_model_pruning_args *a, int *function)
 
 lc_status lc_model_pruning_new(const lc_model_pruning_args *given, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC_CALLBACK_TAKE(args, lc_model_pruning, given);
     int function, n = args->n_parameters_to_prune;
     LC_TRY(check(args, &function));
@@ -478,6 +479,7 @@ lc_status lc_model_pruning_new(const lc_model_pruning_args *given, lc_callback *
 
 lc_status lc_model_pruning_sparsity(const lc_callback *cb, int i, lc_sparsity *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (!cb || !cb->ops || LC__SLOT(cb->ops, visit_tensors) != mp_visit)
         return lc_fail(LC_ERR_ARGUMENT, "this callback is not a ModelPruning");
     const pruning *p = cb->self;

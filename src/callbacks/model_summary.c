@@ -318,8 +318,8 @@ const lc_callback_ops lc__model_summary_ops = {
 
 lc_status lc_model_summary_new(const lc_model_summary_args *given, lc_callback *out)
 {
-    LC_CALLBACK_TAKE(args, lc_model_summary, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC_CALLBACK_TAKE(args, lc_model_summary, given);
     if (args->max_depth < -1)
         return lc_fail(LC_ERR_CONFIG, "ModelSummary: max_depth is %d; it must be -1 (all levels), 0 or more",
                        args->max_depth);

@@ -285,6 +285,7 @@ static const lc_callback_ops notifier_ops = {
 
 lc_status lc_notifier_new(const lc_notifier_args *given, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC_CALLBACK_TAKE(args, lc_notifier, given);
     lc_status status = LC_OK;
     if (!args->command && !args->url) return lc_fail(LC_ERR_CONFIG, "Notifier needs a command or a url");

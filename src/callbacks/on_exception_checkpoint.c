@@ -71,6 +71,7 @@ static const lc_callback_ops on_exception_ops = {
 
 lc_status lc_on_exception_checkpoint_new(const lc_on_exception_checkpoint_args *given, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC_CALLBACK_TAKE(args, lc_on_exception_checkpoint, given);
     if (!args->dirpath || !*args->dirpath)
         return lc_fail(LC_ERR_CONFIG, "OnExceptionCheckpoint needs dirpath, the directory for the checkpoint");

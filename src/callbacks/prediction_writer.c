@@ -285,6 +285,7 @@ static bool ends_in(const char *text, const char *end)
 
 lc_status lc_prediction_writer_new(const lc_prediction_writer_args *given, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC_CALLBACK_TAKE(args, lc_prediction_writer, given);
     const char *path = args->path ? args->path : "", *when = args->write_interval;
     bool npy = ends_in(path, ".npy"), safetensors = ends_in(path, ".safetensors");

@@ -326,12 +326,12 @@ const lc_callback_ops lc__progress_bar_ops = {
 
 lc_status lc_progress_bar_new(const lc_progress_bar_args *given, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC_CALLBACK_TAKE(args, lc_progress_bar, given);
     if (!(args->refresh_rate > 0))
         return lc_fail(LC_ERR_CONFIG,
                        "ProgressBar: refresh_rate is %g; it must be positive (no bar: enable_progress_bar)",
                        args->refresh_rate);
-    LC__NEEDS(out, LC_ERR_ARGUMENT);
     progress_bar *p = lc__owned_new(sizeof *p, pb_release);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: the progress bar");
     p->term = lc__terminal_find(args->fd, (lc_progress_style)args->style);

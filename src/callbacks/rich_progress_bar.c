@@ -330,12 +330,12 @@ const lc_callback_ops lc__rich_progress_bar_ops = {
 
 lc_status lc_rich_progress_bar_new(const lc_rich_progress_bar_args *given, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC_CALLBACK_TAKE(args, lc_rich_progress_bar, given);
     if (!(args->refresh_rate > 0))
         return lc_fail(LC_ERR_CONFIG,
                        "RichProgressBar: refresh_rate is %g; it must be positive (no bar: enable_progress_bar)",
                        args->refresh_rate);
-    LC__NEEDS(out, LC_ERR_ARGUMENT);
     lc__terminal term = lc__terminal_find(args->fd, (lc_progress_style)args->style);
     if (!term.live || term.off) return lc_progress_bar(out, .fd = args->fd, .style = LC_PROGRESS_LINES);
     rich_bar *r = lc__owned_new(sizeof *r, rp_release);

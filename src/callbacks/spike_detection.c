@@ -304,8 +304,8 @@ static const lc_callback_ops spike_ops = {
 
 lc_status lc_spike_detection_new(const lc_spike_detection_args *given, lc_callback *out)
 {
-    LC_CALLBACK_TAKE(args, lc_spike_detection, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC_CALLBACK_TAKE(args, lc_spike_detection, given);
     if (args->mode && strcmp(args->mode, "min") != 0 && strcmp(args->mode, "max") != 0)
         return lc_fail(LC_ERR_CONFIG, "SpikeDetection: mode is \"%.40s\"; it must be min or max", args->mode);
     if (args->window < 1 || args->warmup < 0)

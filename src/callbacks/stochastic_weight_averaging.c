@@ -245,6 +245,7 @@ static lc_status check(const lc_stochastic_weight_averaging_args *a)
 
 lc_status lc_stochastic_weight_averaging_new(const lc_stochastic_weight_averaging_args *given, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC_CALLBACK_TAKE(args, lc_stochastic_weight_averaging, given);
     LC_TRY(check(args));
     swa *a = lc__owned_new(sizeof *a, sw_release);

@@ -267,8 +267,8 @@ static const lc_callback_ops throughput_ops = {
 
 lc_status lc_throughput_monitor_new(const lc_throughput_monitor_args *given, lc_callback *out)
 {
-    LC_CALLBACK_TAKE(args, lc_throughput_monitor, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC_CALLBACK_TAKE(args, lc_throughput_monitor, given);
     throughput *p = lc__owned_new(sizeof *p, tp_release);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: ThroughputMonitor");
     p->a = *args;

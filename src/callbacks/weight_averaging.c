@@ -185,8 +185,8 @@ static const lc_callback_ops ema_ops = AVERAGING_OPS("EMAWeightAveraging");
 
 lc_status lc_weight_averaging_new(const lc_weight_averaging_args *given, lc_callback *out)
 {
-    LC_CALLBACK_TAKE(args, lc_weight_averaging, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC_CALLBACK_TAKE(args, lc_weight_averaging, given);
     averaging *a = lc__owned_new(sizeof *a, wa_release);
     if (!a) return lc_fail(LC_ERR_MEMORY, "out of memory: WeightAveraging");
     a->mean = *args;
@@ -196,8 +196,8 @@ lc_status lc_weight_averaging_new(const lc_weight_averaging_args *given, lc_call
 
 lc_status lc_ema_weight_averaging_new(const lc_ema_weight_averaging_args *given, lc_callback *out)
 {
-    LC_CALLBACK_TAKE(args, lc_ema_weight_averaging, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC_CALLBACK_TAKE(args, lc_ema_weight_averaging, given);
     averaging *a = lc__owned_new(sizeof *a, wa_release);
     if (!a) return lc_fail(LC_ERR_MEMORY, "out of memory: EMAWeightAveraging");
     a->ema = *args;

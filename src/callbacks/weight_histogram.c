@@ -96,11 +96,11 @@ static const lc_callback_ops histogram_ops = {
 
 lc_status lc_weight_histogram_new(const lc_weight_histogram_args *given, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC_CALLBACK_TAKE(args, lc_weight_histogram, given);
     if (args->every_n_epochs < 1 && args->every_n_train_steps < 1)
         return lc_fail(LC_ERR_CONFIG, "WeightHistogram: every_n_epochs is %lld; it must be positive",
                        (long long)args->every_n_epochs);
-    LC__NEEDS(out, LC_ERR_ARGUMENT);
     histograms *h = lc__owned_new(sizeof *h, wh_release);
     if (!h) return lc_fail(LC_ERR_MEMORY, "out of memory: WeightHistogram");
     h->a = *args;

@@ -364,10 +364,9 @@ lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc
     lc_status status;
     transformed *d = NULL;
     if (out) *out = NULL;
-    LC_TRY_GOTO(status, done, lc__transform_check(&t));
     status = !out                                          ? lc__is_null(__func__, "out")
              : !lc__has_mark(parent, LC__MARK_OF(DATASET)) ? lc__not_a(parent, LC__MARK_OF(DATASET), __func__)
-                                                           : LC_OK;
+                                                           : lc__transform_check(&t);
     if (status < 0) goto done;
     if (field < 0 || field >= parent->spec.n) {
         status = lc_fail(LC_ERR_ARGUMENT, "transform '%s': the dataset has %d fields; there is no field %d",

@@ -248,6 +248,7 @@ static const char *either(const char *given, const char *variable, const char *o
 
 lc_status lc_mlflow_logger_new_with(lc_logger *out, const lc_mlflow_args *args)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC__TAKE_IF_GIVEN(a, lc_mlflow, lc_mlflow_args, args);
     const char *uri = either(a.tracking_uri, "MLFLOW_TRACKING_URI", "");
     const char *name = getenv("MLFLOW_TRACKING_USERNAME"), *password = getenv("MLFLOW_TRACKING_PASSWORD");

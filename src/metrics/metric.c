@@ -239,6 +239,7 @@ lc_status lc_metric_save(const lc_metric *m, double *data, int64_t *n)
 lc_status lc_metric_merge_state(lc_metric *m, const double *data, int64_t n)
 {
     LC__IS(m, METRIC, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(data, LC_ERR_ARGUMENT);
     unsigned before = lc__error_count();
     m->counts = true;
     return said(m, m->ops.merge(m->self, data, n), before);
@@ -247,6 +248,7 @@ lc_status lc_metric_merge_state(lc_metric *m, const double *data, int64_t n)
 lc_status lc_metric_load(lc_metric *m, const double *data, int64_t n)
 {
     LC__IS(m, METRIC, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(data, LC_ERR_ARGUMENT);
     m->ops.reset(m->self);
     unsigned before = lc__error_count();
     m->counts = true;

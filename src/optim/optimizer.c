@@ -313,6 +313,7 @@ lc_status lc_optimizer_get(const lc_optimizer *opt, int group, const char *name,
 {
     LC__IS(opt, OPTIMIZER, LC_ERR_ARGUMENT);
     LC__NEEDS(name, LC_ERR_ARGUMENT);
+    LC__NEEDS(value, LC_ERR_ARGUMENT);
     int index;
     LC_TRY(locate(opt, group, name, &index));
     *value = group < 0 || !opt->n_groups ? ((const optimizer_memory *)opt)->defaults[index]
@@ -437,22 +438,11 @@ done:
     return opt;
 }
 
-const lc__optimizer_flag lc__optimizer_flags[] = {
-    {"nesterov", LC_OPT_NESTEROV},
-    {"maximize", LC_OPT_MAXIMIZE},
-    {"amsgrad", LC_OPT_AMSGRAD},
-    {"centered", LC_OPT_CENTERED},
-    {"decoupled_weight_decay", LC_OPT_DECOUPLED_WEIGHT_DECAY},
-    {"match_rms_adamw", LC_OPT_MATCH_RMS_ADAMW},
-    {"master_weights", LC_OPT_MASTER_WEIGHTS},
-    {"stochastic_rounding", LC_OPT_STOCHASTIC_ROUNDING},
-    {NULL, 0},
-};
-
 static lc_status apply_named(const lc__optimizer_class *c, const lc_named_number *arg, double *hyper, unsigned *flags)
 {
     char known[256];
     const unsigned allowed = c->allowed | LC_OPT_MASTER_WEIGHTS | LC_OPT_STOCHASTIC_ROUNDING;
+    if (!arg->name) return lc_fail(LC_ERR_ARGUMENT, "%s: an argument has no name", c->name);
     for (int i = 0; c->hyper_names[i]; i++) {
         if (strcmp(c->hyper_names[i], arg->name)) continue;
         hyper[i] = arg->value;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All optimizers by name, and their operators. */
+/* All optimizers and their flags by name, and their operators. */
 #include "optim/clip.h"
 #include "optim/keep_low.h"
 #include "optim/optim_internal.h"
@@ -18,6 +18,18 @@ const lc__optimizer_class *const lc__optimizer_classes[] = {
     &lc__class_muon,
     &lc__class_lbfgs,
     NULL,
+};
+
+const lc__optimizer_flag lc__optimizer_flags[] = {
+    {"nesterov", LC_OPT_NESTEROV},
+    {"maximize", LC_OPT_MAXIMIZE},
+    {"amsgrad", LC_OPT_AMSGRAD},
+    {"centered", LC_OPT_CENTERED},
+    {"decoupled_weight_decay", LC_OPT_DECOUPLED_WEIGHT_DECAY},
+    {"match_rms_adamw", LC_OPT_MATCH_RMS_ADAMW},
+    {"master_weights", LC_OPT_MASTER_WEIGHTS},
+    {"stochastic_rounding", LC_OPT_STOCHASTIC_ROUNDING},
+    {NULL, 0},
 };
 
 #define ADDRESS(name, n_state) &lc__op_update_##name,

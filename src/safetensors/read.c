@@ -165,6 +165,7 @@ const lc_text_pair *lc_safetensors_metadata_at(const lc_safetensors *f, int64_t 
 lc_status lc_safetensors_read_range(lc_safetensors *f, int64_t i, uint64_t offset, void *data, size_t count)
 {
     LC__IS(f, SAFETENSORS, LC_ERR_ARGUMENT);
+    if (count) LC__NEEDS(data, LC_ERR_ARGUMENT);
     if (i < 0 || i >= f->n) return lc_fail(LC_ERR_ARGUMENT, "\"%s\" has no tensor number %" PRId64, f->path, i);
     const lc_safetensor_info *info = &f->infos[i];
     if (offset > info->bytes || count > info->bytes - offset)

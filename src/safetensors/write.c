@@ -269,6 +269,8 @@ lc_status lc_safetensors_save(const char *path, int64_t n, const lc_named_tensor
     LC__NEEDS(path, LC_ERR_ARGUMENT);
     LC_TRY(lc__list_check("tensors", n, tensors));
     LC_TRY(lc__list_check("metadata", n_metadata, metadata));
+    for (int i = 0; i < n_metadata; i++)
+        if (!metadata[i].key || !metadata[i].value) return lc_fail(LC_ERR_ARGUMENT, "metadata[%d] has a NULL", i);
     const lc__io *io = &lc__io_system;
     lc__st_layout layout = {0};
     char *dir = NULL, *temp = NULL;

@@ -144,10 +144,10 @@ static lc_dataset_ops DATASET_OPS_ = {LC_DATASET_OPS_INIT, .name = "one", .lengt
 static lc_module_ops MODULE_OPS_ = {LC_MODULE_OPS_INIT("misused")};
 static lc_callback_ops CALLBACK_OPS_ = {LC_CALLBACK_OPS_INIT("Misused")};
 static lc_transform_ops TRANSFORM_OPS_;
-static lc_dataloader_ops DATALOADER_OPS_;
-static lc_metric_ops METRIC_OPS_;
+static lc_dataloader_ops DATALOADER_OPS_ = {LC_DATALOADER_OPS_INIT};
+static lc_metric_ops METRIC_OPS_ = {LC_METRIC_OPS_INIT};
 static lc_optimizer_ops OPTIMIZER_OPS_;
-static lc_comm_ops COMM_OPS_;
+static lc_comm_ops COMM_OPS_ = {LC_COMM_OPS_INIT("misused")};
 static lc_module_class MODULE_CLASS_;
 
 /* Functions of a program. */
@@ -274,6 +274,9 @@ static void check_message(const char *name)
 {
     if (!must_fail()) return;
     if (!strcmp(lc_error_message(), UNSET)) complain(name, "there is no message");
+    /* Another error before that of a missing result would hide that it is never looked for. */
+    bool no_result = now->fault == IS_NULL && !strcmp(now->what, "OUT");
+    if (no_result && !strstr(lc_error_message(), "NULL")) complain(name, "the message is \"%s\"", lc_error_message());
     if (strstr(lc_error_message(), "(null)")) complain(name, "the message is \"%s\"", lc_error_message());
 }
 

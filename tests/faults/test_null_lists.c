@@ -115,6 +115,66 @@ TEST(negative_numbers)
     lc_module_release(&m);
 }
 
+/* Values that the function would read only after everything else is right. */
+TEST(values_that_are_read_late)
+{
+    const lc_named_number step_size = {"step_size", 3}, no_name = {NULL, 1};
+    const lc_text_pair half = {.key = "a"};
+    lc_scheduler *schedule;
+    lc_metric *accuracy;
+    lc_optimizer *opt, *named;
+    double state[64];
+    int64_t n = 64;
+    lc_module m;
+    lc_linear l;
+    lc_module_init(&m, NULL, 1);
+    lc_linear_init(&l, &m, "l", 1, 1);
+    CHECK(opt = lc_sgd(&m, .lr = 0.1));
+    CHECK_STATUS(lc_scheduler_by_name("StepLR", opt, NULL, 1, NULL, 0, NULL, 0, &schedule), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_args is 1, but args is NULL");
+    CHECK_STATUS(lc_scheduler_by_name("MultiStepLR", opt, NULL, 0, NULL, 1, NULL, 0, &schedule), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_milestones is 1, but milestones is NULL");
+    CHECK_STATUS(lc_scheduler_by_name("StepLR", opt, &step_size, 1, NULL, 0, NULL, 1, &schedule), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_children is 1, but children is NULL");
+    CHECK_STATUS(lc_scheduler_by_name("StepLR", opt, &no_name, 1, NULL, 0, NULL, 0, &schedule), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "StepLR: an argument has no name");
+    CHECK_STATUS(lc_optimizer_by_name("SGD", &m, &no_name, 1, &named), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "SGD: an argument has no name");
+    CHECK_STATUS(lc_safetensors_save("none", 0, NULL, 1, &half), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "metadata[0] has a NULL");
+    CHECK_OK(lc_metric_new("Accuracy", &accuracy, .num_classes = 3));
+    CHECK_OK(lc_metric_save(accuracy, state, &n));
+    CHECK_STATUS(lc_metric_load(accuracy, NULL, n), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "lc_metric_load: data must not be NULL");
+    CHECK_STATUS(lc_metric_merge_state(accuracy, NULL, n), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "lc_metric_merge_state: data must not be NULL");
+    lc_metric_free(accuracy);
+    lc_optimizer_free(opt);
+    lc_module_release(&m);
+}
+
+/* Whatever else is wrong: there is no such checkpoint, no curve, no run. */
+TEST(a_missing_pointer_is_reported_first)
+{
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    const lc_lr_find_result none = {0};
+    lc_trainer *t;
+    lc_fabric *f;
+    o.logger = "none";
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_fabric_new(&f));
+    CHECK_STATUS(lc_checkpoint_visit_files("none", NULL, NULL), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "fn must not be NULL");
+    CHECK_STATUS(lc_lr_find_write_svg(&none, NULL), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "path must not be NULL");
+    CHECK_STATUS(lc_fabric_load(f, NULL, NULL), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "path must not be NULL");
+    CHECK_STATUS(lc_trainer_step(t, NULL, NULL), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "batch must not be NULL");
+    lc_fabric_free(f);
+    lc_trainer_free(t);
+}
+
 TEST(what_is_missing_is_named)
 {
     lc_dataset *d;

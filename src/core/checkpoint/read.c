@@ -37,6 +37,7 @@ lc_status lc_checkpoint_verify(const char *path)
 lc_status lc_checkpoint_visit_files(const char *path, lc_checkpoint_file_fn *fn, void *ctx)
 {
     LC__NEEDS(path, LC_ERR_ARGUMENT);
+    LC__NEEDS(fn, LC_ERR_ARGUMENT);
     lc__manifest m;
     lc__first_error damage = {0};
     lc_status status = lc__manifest_read(&lc__io_system, path, &m);

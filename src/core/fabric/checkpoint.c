@@ -90,6 +90,7 @@ done:
 lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state)
 {
     LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
     lc_checkpoint *c = NULL;
     const lc_state *root, *o;
     lc_status status = LC_OK;

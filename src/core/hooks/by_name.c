@@ -34,6 +34,7 @@ static const char *advice_for(const char *name)
 
 lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (!name || !strcmp(name, "auto")) {
         lc__world here;
         LC_TRY(lc__world_find(&here));
@@ -54,6 +55,7 @@ lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out)
 
 lc_status lc_precision_find(const char *name, const lc_precision_ops **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (!name) name = "32-true";
     for (const lc__named_precision *p = lc__builtin->precisions; p->name; p++) {
         if (!strcmp(p->name, name)) {
@@ -98,6 +100,7 @@ lc_status lc_profiler_new(const char *name, lc_profiler *out)
 lc_status lc_logger_new(const char *name, lc_logger *out)
 {
     LC__NEEDS(name, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     size_t length = strcspn(name, ":");
     const char *argument = name[length] ? name + length + 1 : NULL;
     for (const lc__named_logger *l = lc__builtin->loggers; l->name; l++) {

@@ -81,6 +81,7 @@ lc_status lc_trainer_metric(lc_trainer *t, const char *name, double *out)
 {
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC__NEEDS(name, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     const lc__metric_map *m = lc__metrics(t, LC_CALLBACK_METRICS);
     char known[512];
     int at = lc__map_find(m, name);

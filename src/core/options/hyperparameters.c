@@ -74,6 +74,8 @@ lc_status lc__hyperparameters_read(const lc_checkpoint *c, const lc_option_set *
 lc_status lc_hyperparameters_load(const char *checkpoint, const lc_option *fields, int n, void *values, void **storage)
 {
     LC__NEEDS(checkpoint, LC_ERR_ARGUMENT);
+    LC__NEEDS(values, LC_ERR_ARGUMENT);
+    LC__NEEDS(storage, LC_ERR_ARGUMENT);
     lc_option_set set = {"hyperparameters", fields, n, values};
     lc_checkpoint *c;
     LC_TRY(lc__option_rows_check(fields, n));
@@ -122,8 +124,8 @@ done:
 
 lc_status lc_module_new(const lc_module_class *c, const void *values, uint64_t seed, lc_module **out)
 {
-    LC_TRY(lc__module_class_check(c));
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC_TRY(lc__module_class_check(c));
     return make(c, values, seed, out);
 }
 

@@ -71,6 +71,7 @@ static bool read_clock(const char *text, double *seconds)
 lc_status lc_duration_parse(const char *text, lc_duration *out)
 {
     LC__NEEDS(text, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     static const struct {
         const char *suffix;
         lc_unit unit;

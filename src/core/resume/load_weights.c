@@ -454,9 +454,9 @@ lc_status lc_module_load_from_checkpoint(const lc_module_class *c, const char *c
     lc_checkpoint *ckpt = NULL;
     void *storage = NULL, *values = NULL;
     lc_module *m = NULL;
-    LC_TRY(lc__module_class_check(c));
     LC__NEEDS(checkpoint, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC_TRY(lc__module_class_check(c));
     *out = NULL;
     values = calloc(1, c->values_size ? c->values_size : 1);
     if (!values) return lc_fail(LC_ERR_MEMORY, "out of memory: hyperparameters of a %s", c->name);

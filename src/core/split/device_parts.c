@@ -333,6 +333,7 @@ lc_status lc__device_parts_closure(lc_closure *c)
 lc_status lc_trainer_device_memory(const lc_trainer *t, int device, lc_device_memory *out)
 {
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     int n = t->device_parts ? t->device_parts->most : 0;
     if (!n)
         return lc_fail(LC_ERR_STATE,

@@ -291,6 +291,7 @@ lc_logger lc_trainer_logger(const lc_trainer *t, int i)
 lc_status lc_trainer_estimated_stepping_batches(lc_trainer *t, double *out)
 {
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (!t->in_run || t->stage != LC_STAGE_FIT)
         return lc_fail(LC_ERR_STATE,
                        "estimated_stepping_batches is available only while fit runs (in configure_optimizers)");

@@ -42,6 +42,7 @@ lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
 {
     LC__WITHOUT_TRAPS();
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
+    LC__NEEDS(batch, LC_ERR_ARGUMENT);
     LC_TRY(own_loop(t, "lc_trainer_step"));
     LC__NEEDS(batch, LC_ERR_ARGUMENT);
     lc_status s = LC_OK;

@@ -282,6 +282,7 @@ static void add_tick(lc__str *out, const axes *a, double lr)
 lc_status lc_lr_find_write_svg(const lc_lr_find_result *r, const char *path)
 {
     LC__NEEDS(r, LC_ERR_ARGUMENT);
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
     lc__str out = {0};
     axes a = {.y0 = INFINITY, .y1 = -INFINITY, .logarithmic = r->exponential};
     for (int64_t i = 0; i < r->n; i++)

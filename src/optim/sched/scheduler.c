@@ -178,6 +178,9 @@ lc_status lc_scheduler_by_name(const char *name, lc_optimizer *opt, const lc_nam
                                int n_children, lc_scheduler **out)
 {
     LC__IS_OR_NULL(opt, OPTIMIZER, LC_ERR_ARGUMENT);
+    LC_TRY(lc__list_check("args", n_args, args));
+    LC_TRY(lc__list_check("milestones", n_milestones, milestones));
+    LC_TRY(lc__list_check("children", n_children, children));
     LC__NEEDS(name, LC_ERR_ARGUMENT);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
@@ -189,6 +192,7 @@ lc_status lc_scheduler_by_name(const char *name, lc_optimizer *opt, const lc_nam
     for (int i = 0; i < n_args; i++) {
         char known[256] = "";
         int k = 0;
+        if (!args[i].name) return lc_fail(LC_ERR_ARGUMENT, "%s: an argument has no name", name);
         while (ops->args && ops->args[k] && strcmp(ops->args[k], args[i].name)) {
             size_t at = strlen(known);
             snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", ops->args[k]);
