@@ -108,7 +108,7 @@ static lc_status judge(spikes *s, lc_trainer *t, double loss, int64_t epoch, int
         return LC_OK;
     }
     s->bad_window = true;
-    LC_TRY(note(s, batch_idx - 1));
+    if (batch_idx > 0) LC_TRY(note(s, batch_idx - 1));
     LC_TRY(note(s, batch_idx));
     lc__str path = {0};
     lc_status status = write_list(s, t, &path);
@@ -309,7 +309,7 @@ lc_status lc_spike_detection_new(const lc_spike_detection_args *given, lc_callba
     if (args->mode && strcmp(args->mode, "min") != 0 && strcmp(args->mode, "max") != 0)
         return lc_fail(LC_ERR_CONFIG, "SpikeDetection: mode is \"%.40s\"; it must be min or max", args->mode);
     if (args->window < 1 || args->warmup < 0)
-        return lc_fail(LC_ERR_CONFIG, "SpikeDetection: window and warmup must not be negative");
+        return lc_fail(LC_ERR_CONFIG, "SpikeDetection: window must be positive, and warmup must not be negative");
     spikes *s = lc__owned_new(sizeof *s, sp_release);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: SpikeDetection");
     s->a = *args;

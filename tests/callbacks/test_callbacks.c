@@ -100,6 +100,46 @@ TEST(a_spike_ends_the_run)
     world_remove(dir);
 }
 
+static lc_tensor *nan_first_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)b;
+    return lc_mul_scalar(lc_sum(((world *)self)->w), i ? 1 : NAN);
+}
+
+/* There is no batch before the first that could be to blame, and a run with such a list can be continued. */
+TEST(the_first_batch_is_a_spike)
+{
+    static const lc_module_ops ops = {LC_MODULE_OPS_INIT("nan_first"), .training_step = nan_first_step,
+                                      .configure_optimizers = sgd, .train_dataloader = scripted_train};
+    char dir[256], list[300], ckpt[300];
+    size_t n;
+    CHECK(world_dir(dir, sizeof dir));
+    snprintf(list, sizeof list, "%s/bad.json", dir);
+    snprintf(ckpt, sizeof ckpt, "%s/a.ckpt", dir);
+    for (int again = 0; again < 2; again++) {
+        world m;
+        lc_trainer *t;
+        lc_callback cb;
+        world_init(&m, &ops, 3, 0);
+        lc_trainer_options o = world_options(dir);
+        o.max_epochs = 1 + again;
+        o.ckpt_path = again ? ckpt : NULL;
+        o.enable_checkpointing = LC_OFF;
+        o.callbacks = &cb;
+        o.n_callbacks = 1;
+        CHECK_OK(lc_spike_detection(&cb, .skip = true, .warmup = 0, .exclude_batches_path = list));
+        CHECK_OK(lc_trainer_new(&o, &t));
+        CHECK_OK(lc_trainer_fit(t, &m.base));
+        CHECK_OK(lc_trainer_save_checkpoint(t, ckpt, false));
+        lc_trainer_free(t);
+        world_release(&m);
+    }
+    char *text = slurp(list, &n);
+    CHECK_STR(text, "[0, 0]\n");
+    free(text);
+    world_remove(dir);
+}
+
 /* ---- averages: the world's weight moves by -lr * mean(batch), so its average is known ---- */
 
 typedef struct seen {
