@@ -331,10 +331,9 @@ static lc_status save_topk(model_checkpoint *c, lc_trainer *t, bool *failed, cha
     return keep_best(c, t, score, failed, gives_way);
 }
 
-/* Whether `last` has this name already, or can take it. With `for_link` *name reserves it for a link; otherwise it is
- * reserved for the next save. Only rank 0's answer counts. */
-static lc_status is_last(model_checkpoint *c, lc_trainer *t, const char *path, bool for_link, lc__taken **name,
-                         bool *out)
+/* Whether `last` has this name already, or can take it. *name reserves it for a link; with `name` NULL it is reserved
+ * for the next save. Only rank 0's answer counts. */
+static lc_status is_last(model_checkpoint *c, lc_trainer *t, const char *path, lc__taken **name, bool *out)
 {
     bool there, mine = c->last_path && !strcmp(path, c->last_path);
     *out = true;
@@ -342,26 +341,24 @@ static lc_status is_last(model_checkpoint *c, lc_trainer *t, const char *path, b
     bool ours = lc__may_become_last(t, path, &there);
     if (mine && (there ? ours : c->has_last)) return LC_OK; /* if it does not exist, it is being written */
     bool is_taken = there || (!mine && is_held(t, path));
-    if (!is_taken && for_link) LC_TRY(lc__take_name(path, &is_taken, name));
-    if (!is_taken && !for_link) LC_TRY(lc__take_checkpoint_name(t, path, &is_taken));
+    if (!is_taken) LC_TRY(name ? lc__take_name(path, &is_taken, name) : lc__take_checkpoint_name(t, path, &is_taken));
     *out = !is_taken;
     return LC_OK;
 }
 
-/* DIR/last.ckpt, or last-vN if that name is not ours. */
-static lc_status find_last_path(model_checkpoint *c, lc_trainer *t, bool for_link, lc__taken **name)
+/* Sets last_path to DIR/last.ckpt, or last-vN if that name is not ours. `name`: as in is_last. */
+static lc_status find_last_path(model_checkpoint *c, lc_trainer *t, lc__taken **name)
 {
     lc__str path = {0};
     bool found = false;
     lc_status s = LC_OK;
-    *name = NULL;
     for (int version = 0; s >= 0 && !found; version++) {
         lc__str_clear(&path);
         lc__str_add(&path, "%s/last", c->dir);
         if (version) lc__str_add(&path, "-v%d", version);
         lc__str_add(&path, ".ckpt");
         s = path.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: the path of a checkpoint")
-                        : is_last(c, t, path.s, for_link, name, &found);
+                        : is_last(c, t, path.s, name, &found);
     }
     if (s >= 0) s = lc__set_text(&c->last_path, path.s);
     if (s >= 0) s = lc__ranks_text(t->comm, &c->last_path);
@@ -373,9 +370,9 @@ static lc_status find_last_path(model_checkpoint *c, lc_trainer *t, bool for_lin
 /* Links `last` to the checkpoint that was just saved. */
 static lc_status link_last(model_checkpoint *c, lc_trainer *t)
 {
-    lc__taken *name;
+    lc__taken *name = NULL;
     if (!c->a.save_last) return LC_OK;
-    lc_status s = find_last_path(c, t, true, &name);
+    lc_status s = find_last_path(c, t, &name);
     if (s < 0 || !lc__is_rank_zero(t)) {
         lc__taken_release(name);
         return s;
@@ -387,13 +384,11 @@ static lc_status link_last(model_checkpoint *c, lc_trainer *t)
 
 static lc_status save_last(model_checkpoint *c, lc_trainer *t)
 {
-    lc__taken *name = NULL;
     char *path = NULL; /* a copy: a failed save resets last_path */
     bool saved;
     if (!c->a.save_last) return LC_OK;
     LC_TRY(lc__mc_begin_save(c, t));
-    lc_status s = find_last_path(c, t, false, &name);
-    lc__taken_release(name);
+    lc_status s = find_last_path(c, t, NULL);
     c->last_is_own = true;
     if (s >= 0) s = lc__copy_text(c->last_path, &path);
     if (s >= 0) s = save(c, t, path, LC__MISSED_LAST, &saved);

@@ -115,9 +115,8 @@ lc_status lc__model_cost(lc_trainer *t, const lc_type *inputs, int n_inputs, lc_
     list(&c, t->m);
     if (!t->mo.predict_step) s = lc_fail(LC_ERR_CONFIG, "%s has neither predict_step nor forward", t->mo.name);
     for (; made < n_inputs && made < LC_MAX_BATCH_TENSORS && s >= 0; made += s >= 0) {
-        void *data = NULL;
         const lc_type *type = &inputs[made];
-        s = lc_input_new(type->dtype, type->ndim, type->shape, LC_ROW_MAJOR, data, &tensors[made]);
+        s = lc_input_new(type->dtype, type->ndim, type->shape, LC_ROW_MAJOR, NULL, &tensors[made]);
     }
     if (s >= 0) {
         int listed = 0;

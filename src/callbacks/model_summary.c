@@ -264,44 +264,54 @@ static void table(const model_summary *s, const lc_module *m, int width, bool un
     rule(out, &w);
 }
 
+/* Bytes that the optimizers keep for parameters: n.state for each of their states that is not a scalar. */
+static double state_bytes(const lc_optimizers *all, const counts *n)
+{
+    double bytes = 0;
+    for (int i = 0; i < all->n; i++) {
+        const lc_optimizer *opt = all->optimizers[i].optimizer;
+        const lc_optimizer_ops *ops = opt->ops;
+        for (int k = 0; ops->state_names && ops->state_names[k]; k++)
+            bytes += ops->scalar_state >> k & 1 ? 0 : (double)n->state;
+        if (opt->flags & LC_OPT_MASTER_WEIGHTS) bytes += (double)n->copies;
+    }
+    return bytes;
+}
+
+static void totals(const model_summary *s, const counts *n, double state, int width, lc__str *out)
+{
+    char text[200], a[32], b[32], c[32];
+    if (n->frozen)
+        snprintf(text, sizeof text, "%s parameters, %s of them trainable", human(n->trainable + n->frozen, c, sizeof c),
+                 human(n->trainable, a, sizeof a));
+    else
+        snprintf(text, sizeof text, "%s parameters, all trainable", human(n->trainable, a, sizeof a));
+    lc__add_wrapped(out, width, text);
+    snprintf(text, sizeof text, "%s of model, %s of gradients, %s of optimizer state",
+             human_bytes((double)n->bytes, a, sizeof a), human_bytes((double)n->gradients, b, sizeof b),
+             human_bytes(state, c, sizeof c));
+    lc__add_wrapped(out, width, text);
+    if (s->cost) {
+        snprintf(text, sizeof text, "%s floating-point operations in a forward pass of the example",
+                 human((int64_t)s->cost[0].flops, a, sizeof a));
+        lc__add_wrapped(out, width, text);
+    }
+    lc__str_add(out, "\n");
+}
+
 static lc_status ms_fit_start(void *self, lc_trainer *t)
 {
     model_summary *s = self;
     lc__str out = {0};
     counts n = {0};
-    char a[32], b[32], c[32];
-    double state = 0;
     LC_TRY(lc_module_visit(t->m, count_tensor, &n));
     if (s->n_inputs && lc__model_cost(t, s->inputs, s->n_inputs, &s->cost, &s->n_cost) < 0)
         lc_trainer_message(t, LC_WARNING, "%s", lc_error_message()); /* the table is shown without costs */
     lc__terminal term = lc__terminal_find(s->fd, LC_PROGRESS_AUTO);
     int width = isatty(s->fd) ? lc__terminal_width(&term) : INT_MAX; /* a file takes lines of any length */
     if (s->max_depth != 0) table(s, t->m, width, term.unicode, &out);
-    for (int i = 0; i < t->optimizers.n; i++) {
-        const lc_optimizer *opt = t->optimizers.optimizers[i].optimizer;
-        const lc_optimizer_ops *ops = opt->ops;
-        for (int k = 0; ops->state_names && ops->state_names[k]; k++)
-            state += ops->scalar_state >> k & 1 ? 0 : (double)n.state;
-        if (opt->flags & LC_OPT_MASTER_WEIGHTS) state += (double)n.copies;
-    }
-    char text[200];
-    if (n.frozen)
-        snprintf(text, sizeof text, "%s parameters, %s of them trainable", human(n.trainable + n.frozen, c, sizeof c),
-                 human(n.trainable, a, sizeof a));
-    else
-        snprintf(text, sizeof text, "%s parameters, all trainable", human(n.trainable, a, sizeof a));
-    lc__add_wrapped(&out, width, text);
-    snprintf(text, sizeof text, "%s of model, %s of gradients, %s of optimizer state",
-             human_bytes((double)n.bytes, a, sizeof a), human_bytes((double)n.gradients, b, sizeof b),
-             human_bytes(state, c, sizeof c));
-    lc__add_wrapped(&out, width, text);
-    if (s->cost) {
-        snprintf(text, sizeof text, "%s floating-point operations in a forward pass of the example",
-                 human((int64_t)s->cost[0].flops, a, sizeof a));
-        lc__add_wrapped(&out, width, text);
-    }
-    lc__str_add(&out, "\n");
-    if (!out.failed) lc__show(s->fd, out.s, out.n);
+    totals(s, &n, state_bytes(&t->optimizers, &n), width, &out);
+    lc__terminal_show(&term, &out);
     lc__str_free(&out);
     free(s->cost);
     s->cost = NULL;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The progress bar: one line that is redrawn in a terminal, occasional whole lines elsewhere.
- *
- * Each update is one write(2), so that lines of several processes do not tear. */
+/* The progress bar: one line that is redrawn in a terminal, occasional whole lines elsewhere. */
 #include "base/clock.h"
 #include "base/c_locale.h"
 #include "core/logging/logging.h"
@@ -74,12 +72,6 @@ static void add_bar(const progress_bar *p, lc__str *out, double part, int cells)
 }
 
 /* ---- drawing ---- */
-
-static void flush_text(progress_bar *p)
-{
-    if (!p->text.failed && p->text.n) lc__show(p->term.fd, p->text.s, p->text.n);
-    lc__str_clear(&p->text);
-}
 
 /* How much is shown, from everything to the least, if a line has little room: a truncated number would be wrong. */
 typedef enum detail {
@@ -155,7 +147,7 @@ static void draw(progress_bar *p, lc_trainer *t, const char *what, int64_t done,
         }
         lc__str_add(&p->text, "%s\033[K", right.n ? right.s : "");
         p->open = true;
-        flush_text(p);
+        lc__terminal_show(&p->term, &p->text);
     }
     lc__str_free(&left);
     lc__str_free(&right);
@@ -181,7 +173,7 @@ static void line(progress_bar *p, lc_trainer *t, int64_t done, int64_t total)
     lc__str_add(out, "]");
     add_metrics(p, out, t, false, true, " ", WIDE);
     lc__str_add(out, "\n");
-    flush_text(p);
+    lc__terminal_show(&p->term, &p->text);
     p->line_ns = lc__now_ns();
 }
 
@@ -272,7 +264,7 @@ static lc_status pb_results(void *self, lc_trainer *t)
     if (p->term.live && p->open) lc__show(p->term.fd, "\r\033[K", 4);
     p->open = false;
     lc__add_results(&p->text, &p->term, t, NULL);
-    flush_text(p);
+    lc__terminal_show(&p->term, &p->text);
     return LC_OK;
 }
 
@@ -292,7 +284,7 @@ static void pb_message(void *self, lc_trainer *t, lc_level level, const char *te
     p->open = false;
     if (level != LC_INFO) lc__str_add(&p->text, "%s: ", lc_level_name(level));
     lc__str_add(&p->text, "%s\n", text);
-    flush_text(p);
+    lc__terminal_show(&p->term, &p->text);
 }
 
 static void pb_release(void *self)

@@ -2,8 +2,8 @@
 /* RichProgressBar: one bar for the run, one for the epoch, one for evaluations, and a line of metrics, redrawn in place
  * and in colors. If lines cannot be redrawn (a log file) it is the plain progress bar.
  *
- * The block of lines is always the last thing on the screen: `drawn` is its number of lines; the cursor is at its end.
- * Each update is one write(2). */
+ * The block of lines is always the last thing on the screen: `drawn` is its number of lines; the cursor is at its
+ * end. */
 #include "base/clock.h"
 #include "base/c_locale.h"
 #include "core/logging/logging.h"
@@ -135,12 +135,6 @@ static int metrics_line(rich_bar *r, lc_trainer *t)
     return used > 0;
 }
 
-static void show(rich_bar *r)
-{
-    if (!r->text.failed && r->text.n) lc__show(r->term.fd, r->text.s, r->text.n);
-    lc__str_clear(&r->text);
-}
-
 /* Moves to the beginning of the block; the lines below are drawn over or erased. */
 static void home(rich_bar *r)
 {
@@ -171,7 +165,7 @@ static void draw(rich_bar *r, lc_trainer *t)
     if (lines) lines += metrics_line(r, t);
     if (before > lines) lc__str_add(&r->text, "\033[J");
     r->drawn = lines;
-    show(r);
+    lc__terminal_show(&r->term, &r->text);
 }
 
 static bool due(rich_bar *r)
@@ -193,7 +187,7 @@ static void leave(rich_bar *r, bool stays)
         lc__str_add(&r->text, "\033[J");
     }
     r->drawn = 0;
-    show(r);
+    lc__terminal_show(&r->term, &r->text);
 }
 
 /* ---- hooks ---- */
@@ -263,7 +257,7 @@ static lc_status rp_eval_end(void *self, lc_trainer *t)
     }
     leave(r, false);
     lc__add_results(&r->text, &r->term, t, "36");
-    show(r);
+    lc__terminal_show(&r->term, &r->text);
     return LC_OK;
 }
 
@@ -294,7 +288,7 @@ static void rp_message(void *self, lc_trainer *t, lc_level level, const char *te
         paint(r, "0");
     }
     lc__str_add(&r->text, "%s\n", text);
-    show(r);
+    lc__terminal_show(&r->term, &r->text);
 }
 
 static void rp_release(void *self)

@@ -45,6 +45,12 @@ int lc__terminal_width(const lc__terminal *t)
     return n <= 0 ? 80 : n < 20 ? 20 : n > 400 ? 400 : n;
 }
 
+void lc__terminal_show(const lc__terminal *t, lc__str *text)
+{
+    if (!text->failed && text->n) lc__show(t->fd, text->s, text->n);
+    lc__str_clear(text);
+}
+
 /* ---- evaluation ---- */
 
 const char *lc__eval_name(const lc_trainer *t)

@@ -17,6 +17,9 @@ lc__terminal lc__terminal_find(int fd, lc_progress_style style);
 /* At least 20 columns. */
 int lc__terminal_width(const lc__terminal *t);
 
+/* Shows the text with one write(2), so that lines of several processes do not tear, and empties it. */
+void lc__terminal_show(const lc__terminal *t, lc__str *text);
+
 /* The title of the current evaluation, and its number of batches over all loaders (-1: unknown). */
 const char *lc__eval_name(const lc_trainer *t);
 int64_t lc__eval_batches(const lc_trainer *t);
