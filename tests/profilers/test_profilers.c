@@ -475,6 +475,59 @@ TEST(a_report_that_fails_without_a_message)
     world_remove(dir);
 }
 
+/* ---- a loader that outlives the run ---- */
+
+static lc_span_fn *observer;
+
+static lc_status cannot_begin(void *self, int64_t epoch, int64_t start)
+{
+    (void)self, (void)epoch, (void)start;
+    return lc_fail(LC_ERR_IO, "no such shard");
+}
+static lc_status no_batch(void *self, lc_batch **out)
+{
+    (void)self;
+    *out = NULL;
+    return LC_OK;
+}
+static void note_observer(void *self, lc_span_fn *fn, void *ctx)
+{
+    (void)self, (void)ctx;
+    observer = fn;
+}
+static lc_status validate_nothing(lc_module *self, const lc_batch *b, int64_t i, int d)
+{
+    (void)self, (void)b, (void)i, (void)d;
+    return LC_OK;
+}
+
+/* The program may use it after the trainer, whose profiler is then gone. */
+TEST(a_loader_that_cannot_begin_is_no_longer_observed)
+{
+    static const lc_module_ops ops = {LC_MODULE_OPS_INIT("net"), .validation_step = validate_nothing};
+    static const lc_dataloader_ops loader_ops = {LC_DATALOADER_OPS_INIT, .begin = cannot_begin, .next = no_batch,
+                                                 .observe = note_observer};
+    seen *p = calloc(1, sizeof *p);
+    const lc_profiler mine = {&seen_ops, p};
+    lc_dataloader *loader;
+    lc_trainer *t;
+    lc_module m;
+    CHECK(p);
+    pthread_mutex_init(&p->lock, NULL);
+    lc_trainer_options o = wave_options(NULL);
+    o.profilers = &mine, o.n_profilers = 1;
+    lc_module_init(&m, &ops, 1);
+    CHECK_OK(lc_dataloader_from_ops(&loader_ops, NULL, &loader));
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_STATUS(lc_trainer_validate(t, &m, .dataloaders = &loader, .n_dataloaders = 1), LC_ERR_IO);
+    CHECK_CONTAINS(lc_error_message(), "no such shard");
+    CHECK(!observer);
+    lc_trainer_free(t);
+    lc_dataloader_free(loader);
+    lc_module_release(&m);
+    free(p);
+}
+
 /* ---- operations counted ---- */
 static double counted;
 static void count_flop(void *ctx, const lc_span *s)

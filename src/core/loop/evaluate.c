@@ -167,14 +167,13 @@ static lc_status run_loader(lc_trainer *t, int loader)
 {
     lc__source *s = &t->input->eval.s[loader];
     int64_t most = t->sanity && t->opt.num_sanity_val_steps >= 0 ? t->opt.num_sanity_val_steps : INT64_MAX;
-    lc_status status = LC_OK;
     int64_t saved_idx = t->batch_idx;
     if (most == 0 || s->length == 0) return LC_OK;
-    if (t->profiling) lc__profiling_watch(t, s->loader, true);
     LC_TRY(check_free(t, s));
-    LC_TRY(lc__source_begin(s, t->current_epoch, 0));
+    if (t->profiling) lc__profiling_watch(t, s->loader, true);
+    lc_status status = lc__source_begin(s, t->current_epoch, 0);
     t->dataloader_idx = loader;
-    for (int64_t i = 0; i < most; i++) {
+    for (int64_t i = 0; status >= 0 && i < most; i++) {
         const lc_batch *batch;
         bool last;
         int64_t start = LC__PROFILE_START(t);
@@ -194,10 +193,8 @@ static lc_status run_loader(lc_trainer *t, int loader)
             lc__note_signal(atomic_load(&t->ranks->signal));
             status = lc_fail(LC_ERR_INTERRUPTED, "%s was interrupted by signal %d", lc_stage_name(t->stage),
                              atomic_load(&t->ranks->signal));
-            goto done;
         }
     }
-done:
     lc__source_end(s);
     if (status >= 0) status = lc__watch_replaced(t, s);
     if (t->profiling) lc__profiling_watch(t, s->loader, false);
