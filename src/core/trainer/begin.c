@@ -34,7 +34,37 @@
 /* Counts fits across all trainers: after a restart, fits are matched by order. */
 static atomic_int_least64_t fits_begun;
 
-static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
+/* The function that the stage needs and the module lacks, or NULL. */
+static const char *missing(const lc_module_ops *mo, lc_stage stage)
+{
+    switch (stage) {
+    case LC_STAGE_FIT:
+        return mo->configure_optimizers ? NULL : mo->training_step ? "configure_optimizers" : "training_step";
+    case LC_STAGE_VALIDATE:
+        return mo->validation_step ? NULL : "validation_step";
+    case LC_STAGE_TEST:
+        return mo->test_step ? NULL : "test_step";
+    case LC_STAGE_PREDICT:
+        return mo->predict_step ? NULL : "predict_step (or forward)";
+    }
+    return NULL;
+}
+
+static lc_status check_manual(const lc_trainer *t)
+{
+    if (t->accumulate_next != 1)
+        return lc_fail(LC_ERR_CONFIG, "accumulate_grad_batches needs automatic optimization; %s optimizes manually",
+                       t->mo.name);
+    if (t->opt.gradient_clip_val > 0)
+        return lc_fail(LC_ERR_CONFIG,
+                       "gradient_clip_val needs automatic optimization; %s optimizes manually "
+                       "(call lc_clip_gradients)",
+                       t->mo.name);
+    return LC_OK;
+}
+
+/* Copies the module's vtable to the trainer, with defaults in its empty slots, if it has what the stage needs. */
+static lc_status take_ops(lc_trainer *t, const lc_module *m, lc_stage stage)
 {
     const lc_module_ops *ops = m->ops;
     if (!ops) return lc_fail(LC_ERR_CONFIG, "the module has no operations; call lc_module_init(&m.base, &ops, seed)");
@@ -45,35 +75,11 @@ static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
     if (s < 0) return lc_fail_context(s, "building %s", ops->name ? ops->name : "the module");
     lc__module_ops_fill(t, ops);
     lc__optimization_fill(t);
-    const char *missing = NULL;
-    switch (stage) {
-    case LC_STAGE_FIT:
-        missing = t->mo.configure_optimizers ? NULL : t->mo.training_step ? "configure_optimizers" : "training_step";
-        break;
-    case LC_STAGE_VALIDATE:
-        missing = t->mo.validation_step ? NULL : "validation_step";
-        break;
-    case LC_STAGE_TEST:
-        missing = t->mo.test_step ? NULL : "test_step";
-        break;
-    case LC_STAGE_PREDICT:
-        missing = t->mo.predict_step ? NULL : "predict_step (or forward)";
-        break;
-    }
-    if (missing)
-        return lc_fail(LC_ERR_CONFIG, "%s has no %s, which %s needs", ops->name ? ops->name : "the module", missing,
+    const char *lacks = missing(&t->mo, stage);
+    if (lacks)
+        return lc_fail(LC_ERR_CONFIG, "%s has no %s, which %s needs", ops->name ? ops->name : "the module", lacks,
                        lc_stage_name(stage));
-    if (t->mo.manual_optimization && stage == LC_STAGE_FIT) {
-        if (t->accumulate_next != 1)
-            return lc_fail(LC_ERR_CONFIG, "accumulate_grad_batches needs automatic optimization; %s optimizes manually",
-                           t->mo.name);
-        if (t->opt.gradient_clip_val > 0)
-            return lc_fail(LC_ERR_CONFIG,
-                           "gradient_clip_val needs automatic optimization; %s optimizes manually "
-                           "(call lc_clip_gradients)",
-                           t->mo.name);
-    }
-    return LC_OK;
+    return t->mo.manual_optimization && stage == LC_STAGE_FIT ? check_manual(t) : LC_OK;
 }
 
 static void decide_validation(lc_trainer *t)
@@ -167,7 +173,7 @@ lc_status lc__run_begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc
     LC_TRY(lc__ranks_are_there(t));
     t->stage = stage;
     t->args = args;
-    LC_TRY(check_module(t, m, stage));
+    LC_TRY(take_ops(t, m, stage));
     LC_TRY(lc__datamodule_attach(t, args ? args->datamodule : NULL));
     t->m = m;
     m->trainer = t;

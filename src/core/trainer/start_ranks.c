@@ -56,6 +56,38 @@ static lc_status check_restarts(const lc_trainer_options *o, const lc__world *he
                    (long long)o->max_restarts, here->launcher);
 }
 
+/* This process is a rank. */
+static lc_status continue_as_rank(const lc_trainer_options *o, const lc__world *here)
+{
+    const lc_strategy_ops *strategy;
+    int devices = 0;
+    take_name();
+    bool known = lc_strategy_find(is_auto(o->strategy) ? "ddp" : o->strategy, &strategy) >= 0; /* or added later */
+    bool counts = known && strategy->launches;
+    if (counts) LC_TRY(lc__devices_parse(o->devices, LC_MAX_LOCAL_RANKS, "processes on a machine", &devices));
+    lc__world_set_options(&(lc__control_times){.start = o->start_timeout,
+                                               .silence = o->silence_timeout,
+                                               .progress = o->progress_timeout,
+                                               .grace = o->grace_period},
+                          devices, counts ? o->num_nodes : 0);
+    return check_restarts(o, here);
+}
+
+static lc_status check_nodes(const lc_trainer_options *o)
+{
+    if (o->num_nodes != 1) return LC_OK;
+    if (o->nodes_file)
+        return lc_fail(LC_ERR_CONFIG,
+                       "nodes_file=%.200s lists machines, but num_nodes is 1, this machine: pass --num_nodes N to use "
+                       "the first N of the list, or drop nodes_file",
+                       o->nodes_file);
+    if (o->node_rank > 0)
+        return lc_fail(LC_ERR_CONFIG,
+                       "node_rank is %lld, but num_nodes is 1: pass the number of machines with --num_nodes",
+                       (long long)o->node_rank);
+    return LC_OK;
+}
+
 lc_status lc__launch_trainer(const lc_trainer_options *o)
 {
     const lc_strategy_ops *strategy;
@@ -64,28 +96,8 @@ lc_status lc__launch_trainer(const lc_trainer_options *o)
     if (o->comm) return LC_OK; /* the program supplies its ranks */
     lc__prints_forward();
     LC_TRY(lc__world_find(&here));
-    if (here.size > 1 || !strcmp(here.launcher, "lightc")) { /* this is a rank */
-        take_name();
-        int devices = 0;
-        bool known = lc_strategy_find(is_auto(o->strategy) ? "ddp" : o->strategy, &strategy) >= 0; /* or added later */
-        bool counts = known && strategy->launches;
-        if (counts) LC_TRY(lc__devices_parse(o->devices, LC_MAX_LOCAL_RANKS, "processes on a machine", &devices));
-        lc__world_set_options(&(lc__control_times){.start = o->start_timeout,
-                                                   .silence = o->silence_timeout,
-                                                   .progress = o->progress_timeout,
-                                                   .grace = o->grace_period},
-                              devices, counts ? o->num_nodes : 0);
-        return check_restarts(o, &here);
-    }
-    if (o->num_nodes == 1 && o->nodes_file)
-        return lc_fail(LC_ERR_CONFIG,
-                       "nodes_file=%.200s lists machines, but num_nodes is 1, this machine: pass --num_nodes N to use "
-                       "the first N of the list, or drop nodes_file",
-                       o->nodes_file);
-    if (o->num_nodes == 1 && o->node_rank > 0)
-        return lc_fail(LC_ERR_CONFIG,
-                       "node_rank is %lld, but num_nodes is 1: pass the number of machines with --num_nodes",
-                       (long long)o->node_rank);
+    if (here.size > 1 || !strcmp(here.launcher, "lightc")) return continue_as_rank(o, &here);
+    LC_TRY(check_nodes(o));
     bool many = o->num_nodes > 1 || (!is_auto(o->devices) && strcmp(o->devices, "1") != 0);
     if (!many && o->max_restarts <= 0) return LC_OK;
     LC_TRY(lc__accelerator_check(o->accelerator));
