@@ -85,8 +85,10 @@ TEST(loaders_of_a_run)
 /* Not a crash, and not as if there were none. */
 TEST(negative_numbers)
 {
+    const lc_metric_value unnamed = {.value = 1};
     lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
     lc_optimizer *opt, *named;
+    lc_trainer *t;
     lc_fabric *f;
     lc_module m;
     lc_linear l;
@@ -110,6 +112,17 @@ TEST(negative_numbers)
     CHECK_STATUS(lc_fabric_broadcast(f, values, -1, 0), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_fabric_all_gather(f, values, -1, out), LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "n_values is -1; it must not be negative");
+    CHECK_STATUS(lc_fabric_log_dict(f, NULL, -1, 0), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_values is -1; it must not be negative");
+    o.logger = "none";
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_STATUS(lc_trainer_log_row(t, NULL, -1, 0, 0), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_values is -1; it must not be negative");
+    CHECK_STATUS(lc_trainer_log_row(t, &unnamed, 1, 0, 0), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "value 0 of the row has no name");
+    CHECK_STATUS(lc_trainer_log_hyperparameters(t, NULL, -1), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "n_params is -1; it must not be negative");
+    lc_trainer_free(t);
     lc_fabric_free(f);
     lc_optimizer_free(opt);
     lc_module_release(&m);

@@ -25,12 +25,10 @@ static lc_status start_loggers(lc_fabric *f)
 lc_status lc_fabric_log_dict(lc_fabric *f, const lc_metric_value *values, int n, int64_t step)
 {
     LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
+    LC_TRY(lc__row_check(values, n));
     lc_log_row row = {.step = step < 0 ? f->steps : step, .epoch = -1, .time_ns = lc__realtime_ns()};
     lc__first_error e = {0};
-    for (int i = 0; i < n; i++)
-        if (!values[i].name) return lc_fail(LC_ERR_ARGUMENT, "lc_fabric_log: value %d has no name", i);
-    if (!f->n_loggers || n <= 0 || lc_fabric_global_rank(f) != 0) return LC_OK;
+    if (!f->n_loggers || !n || lc_fabric_global_rank(f) != 0) return LC_OK;
     lc_metric_value *sorted = malloc((size_t)n * sizeof *sorted);
     if (!sorted) return lc_fail(LC_ERR_MEMORY, "out of memory: a row of %d values", n);
     for (int i = 0; i < n; i++) row.n = lc__row_insert(sorted, row.n, values[i].name, values[i].value);

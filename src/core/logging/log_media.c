@@ -111,13 +111,13 @@ static int64_t step_or_now(const lc_trainer *t, int64_t step)
 lc_status lc_trainer_log_hyperparameters(lc_trainer *t, const lc_hparam *params, int n)
 {
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(params, LC_ERR_ARGUMENT);
+    LC_TRY(lc__list_check("params", n, params));
     lc__media *m;
     for (int i = 0; i < n; i++)
         if (!params[i].name || (params[i].kind == LC_HPARAM_TEXT && !params[i].text))
             return lc_fail(LC_ERR_ARGUMENT, "hyperparameter %d (%s) has no %s", i, params[i].name ? params[i].name : "",
                            params[i].name ? "text" : "name");
-    if (!t->logging->loggers_started || n <= 0) return LC_OK;
+    if (!t->logging->loggers_started || !n) return LC_OK;
     LC_TRY(media(t, &m));
     SEND(t, m, HPARAMS, log_hyperparameters, "hyperparameters", params, n);
     return LC_OK;

@@ -162,6 +162,8 @@ lc_status lc__rows_keep_results(lc_trainer *t, lc__results *r, int loader) LC_MU
 /* Whether log_every_n_steps includes this step. */
 bool lc__log_interval_due(const lc_trainer *t);
 bool lc__should_log(const lc_trainer *t); /* the same, and in every step of fast_dev_run */
+/* An error unless these are values that a program may send as a row. */
+lc_status lc__row_check(const lc_metric_value *values, int n) LC_MUST_USE;
 /* Inserts a value into a row of n, sorted by name; the later of two equal names wins. Returns the new n. */
 int lc__row_insert(lc_metric_value *row, int n, const char *name, double value);
 

@@ -22,6 +22,14 @@ bool lc__should_log(const lc_trainer *t)
     return t->opt.fast_dev_run || lc__log_interval_due(t);
 }
 
+lc_status lc__row_check(const lc_metric_value *values, int n)
+{
+    LC_TRY(lc__list_check("values", n, values));
+    for (int i = 0; i < n; i++)
+        if (!values[i].name) return lc_fail(LC_ERR_ARGUMENT, "value %d of the row has no name", i);
+    return LC_OK;
+}
+
 int lc__row_insert(lc_metric_value *row, int n, const char *name, double value)
 {
     int i = n;
@@ -114,11 +122,11 @@ lc_status lc__rows_send_eval(lc_trainer *t, lc__results *r, int64_t step, int lo
 lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n, int64_t step, int64_t epoch)
 {
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
+    LC_TRY(lc__row_check(values, n));
     int sorted = 0;
     LC_TRY(lc__grow(&t->logging->row, &t->logging->cap_row, 0, n, "a row of values"));
     for (int i = 0; i < n; i++) sorted = lc__row_insert(t->logging->row, sorted, values[i].name, values[i].value);
-    return n > 0 ? send(t, sorted, step, epoch) : LC_OK;
+    return n ? send(t, sorted, step, epoch) : LC_OK;
 }
 
 /* Keeps the values that validate or test will return for a loader. */
