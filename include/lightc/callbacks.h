@@ -6,7 +6,7 @@
  *     LC_TRY(lc_early_stopping(&cb, .monitor = "val_loss", .patience = 5));
  *
  * The callback then goes into lc_trainer_options.callbacks or to lc_trainer_add_callback; the trainer owns it from then
- * on. */
+ * on. Texts and lists in the arguments are copied. A `context` is borrowed: it must outlive the callback. */
 #ifndef LIGHTC_CALLBACKS_H
 #define LIGHTC_CALLBACKS_H
 
@@ -65,11 +65,11 @@ typedef struct lc_early_stopping_info {
     int64_t stopped_epoch, wait_count;
     double best_score;
     lc_stopping_reason reason;
-    const char *message; /* borrowed */
+    const char *message; /* borrowed until the callback decides again */
 } lc_early_stopping_info;
 
 typedef struct lc_model_checkpoint_info {
-    const char *best_model_path, *last_model_path, *dirpath; /* "" if none; borrowed */
+    const char *best_model_path, *last_model_path, *dirpath; /* "" if none; borrowed until the callback saves again */
     bool has_best_score;
     double best_model_score;
 } lc_model_checkpoint_info;

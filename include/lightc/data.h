@@ -111,7 +111,8 @@ LC_API const char *lc_dataset_replaced(const lc_dataset *d, int64_t index);
 /* The sizes of a field in sample `index`: those of the spec, except the ones in which samples differ. `sizes` has room
  * for LC_MAX_DIMS - 1. */
 LC_API lc_status lc_dataset_sizes(lc_dataset *d, int64_t index, int field, int64_t *sizes) LC_MUST_USE;
-/* Sample `index`, for programs and wrappers: bounds checked, errors name the index. */
+/* Sample `index`, for programs and wrappers: bounds checked, errors name the index. As lc_dataset_ops.get: out[f] is
+ * memory for field f, and `scratch` lc_dataset_scratch_size bytes, 64-byte aligned (NULL if 0). */
 LC_API lc_status lc_dataset_get(lc_dataset *d, int64_t index, uint64_t key, void *const *out,
                                 void *scratch) LC_MUST_USE;
 LC_API lc_status lc_dataset_get_many(lc_dataset *d, int n, const int64_t *indices, const uint64_t *keys,
@@ -201,7 +202,8 @@ LC_API lc_status lc_text_windows(lc_text *t, int64_t begin, int64_t end, int64_t
 
 /* The samples `indices` (copied) of `d`. */
 LC_API lc_status lc_dataset_subset(lc_dataset *d, const int64_t *indices, int64_t n, lc_dataset **out) LC_MUST_USE;
-/* Cuts `d` at random (depending only on `seed`) into `n` parts of `sizes`, which must add up to its length. */
+/* Cuts `d` at random (depending only on `seed`) into `n` parts of `sizes`, which must add up to its length: out[0] to
+ * out[n - 1]. */
 LC_API lc_status lc_dataset_split(lc_dataset *d, uint64_t seed, int n, const int64_t *sizes,
                                   lc_dataset **out) LC_MUST_USE;
 /* Concatenated; the fields must be the same. */

@@ -330,7 +330,9 @@ LC_API void lc_log_metric_at(lc_module *self, const char *name, lc_metric *metri
 /* Hands a named value of this step to the batch-end hooks (lc_outputs). `name` is static. */
 LC_API void lc_output(lc_module *self, const char *name, lc_tensor *value);
 
-/* ---- optimizers and loaders ---- */
+/* ---- optimizers and loaders ----
+ * The list takes over what is added. If that fails it is freed, unless it is in a list or part of another object
+ * already. */
 LC_API lc_status lc_optimizers_add(lc_optimizers *out, lc_optimizer *optimizer) LC_MUST_USE;
 /* Adds an optimizer with a training step of its own (automatic optimization with several optimizers). */
 LC_API lc_status lc_optimizers_add_step(lc_optimizers *out, lc_optimizer *optimizer,
@@ -361,7 +363,8 @@ LC_API lc_status lc_manual_backward_at(lc_module *self, lc_tensor *loss, lc_site
 LC_API lc_status lc_manual_step_at(lc_module *self, lc_optimizer *optimizer, lc_site site) LC_MUST_USE;
 #define lc_manual_step(self, optimizer) lc_manual_step_at(self, optimizer, LC_HERE)
 /* The same with a closure, which zeroes gradients, computes the loss and calls lc_manual_backward; LBFGS calls it
- * several times. NULL: no update. *loss (may be NULL): that of the last call. */
+ * several times. If the closure returns NULL nothing is updated; it sets *status to end the run with an error. *loss
+ * (may be NULL) receives the loss of the last call. */
 typedef lc_tensor *lc_manual_closure_fn(void *ctx, lc_status *status);
 LC_API lc_status lc_manual_step_closure_at(lc_module *self, lc_optimizer *optimizer, lc_manual_closure_fn *closure,
                                            void *ctx, lc_tensor **loss, lc_site site) LC_MUST_USE;

@@ -124,7 +124,8 @@ struct lc_logger {
 
 LC_BEGIN_DECLS
 /* A logger by its name in the option `logger`: "csv", "stream:|python3 bridge.py". The error for an unknown name lists
- * the available ones. */
+ * the available ones. All constructors copy their texts. The trainer frees the logger; before it has one, the program
+ * calls out->ops->free(out->self). */
 LC_API lc_status lc_logger_new(const char *name, lc_logger *out) LC_MUST_USE;
 
 /* metrics.csv in the run's directory: sorted header, one row a call, as Lightning's CSVLogger; pandas reads it at any

@@ -311,7 +311,8 @@ typedef struct lc_named_number {
 
 /* Makes an optimizer by the name of torch.optim's class; arguments under PyTorch's names, pairs as beta1/beta2 (betas),
  * eta_minus/eta_plus (etas), step_size_min/step_size_max (step_sizes); flags as 0 or 1. For options and files. The
- * error for an unknown name lists the available ones. All parameters of `module` are in one group. */
+ * error for an unknown name lists the available ones. All parameters of `module` are in one group; with NULL
+ * there are no groups yet. */
 LC_API lc_status lc_optimizer_by_name(const char *name, void *module, const lc_named_number *args, int n_args,
                                       lc_optimizer **out) LC_MUST_USE;
 /* Makes an optimizer of your own from the vtable `ops` (examples/custom_optimizer.c). It has no groups; add them. Its

@@ -304,6 +304,7 @@ LC_API lc_status lc_option_set_text(const lc_option *option, void *target, const
 LC_API int lc_option_get_text(const lc_option *option, const void *target, char *text, size_t size);
 /* The trainer's table. */
 LC_API const lc_option *lc_trainer_option_table(int *n);
+/* A duration from text: see lc_unit. "none" is LC_UNIT_NONE. */
 LC_API lc_status lc_duration_parse(const char *text, lc_duration *out) LC_MUST_USE;
 
 LC_END_DECLS

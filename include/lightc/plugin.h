@@ -39,7 +39,8 @@ typedef struct lc_plugin_info {
 typedef struct lc_plugin lc_plugin;
 
 LC_BEGIN_DECLS
-/* Opens a shared object and checks that it is compatible. A path without a slash is searched for as dlopen does. */
+/* Opens a shared object and checks that it is compatible. A path without a slash is searched for as dlopen does.
+ * lc_plugin_close closes *out. */
 LC_API lc_status lc_plugin_open(const char *path, lc_plugin **out) LC_MUST_USE;
 /* Borrowed from the plugin. */
 LC_API const lc_module_class *lc_plugin_class(const lc_plugin *p);

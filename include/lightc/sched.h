@@ -161,7 +161,8 @@ typedef struct lc_reduce_lr_on_plateau_args {
 } lc_reduce_lr_on_plateau_args;
 LC_DEFAULTS(lc_reduce_lr_on_plateau, lc_reduce_lr_on_plateau_args, .factor = 0.1, .patience = 10, .threshold = 1e-4,
             .eps = 1e-8)
-/* Runs one schedule after another; milestones[i] is the step at which schedule i + 1 takes over. Owns the schedules. */
+/* Runs one schedule after another; milestones[i] is the step at which schedule i + 1 takes over. Owns the schedules,
+ * and frees them if it fails. */
 typedef struct lc_sequential_lr_args {
     size_t size;
     lc_optimizer *optimizer;
@@ -170,7 +171,7 @@ typedef struct lc_sequential_lr_args {
     const int64_t *milestones; /* n_schedulers - 1 */
 } lc_sequential_lr_args;
 LC_DEFAULTS(lc_sequential_lr, lc_sequential_lr_args, )
-/* Steps several schedules at once; their factors multiply. Owns the schedules. */
+/* Steps several schedules at once; their factors multiply. Owns the schedules, and frees them if it fails. */
 typedef struct lc_chained_scheduler_args {
     size_t size;
     lc_optimizer *optimizer;
@@ -234,8 +235,9 @@ LC_API lc_scheduler *lc_chained_scheduler_with(const lc_chained_scheduler_args *
 LC_API lc_scheduler *lc_lambda_lr_with(const lc_lambda_lr_args *args);
 
 /* Makes a schedule by the name of PyTorch's class, with numbers under the names of ops->args, taken literally.
- * `milestones` is for MultiStepLR (the list) and SequentialLR; `children` for SequentialLR and ChainedScheduler (then
- * owned). On success the schedule has already been applied (last_epoch 0). */
+ * `milestones` is for MultiStepLR (the list) and SequentialLR; `children` for SequentialLR and ChainedScheduler, which
+ * own them then; if it fails, they remain the caller's. On success the schedule has already been applied (last_epoch
+ * 0). */
 LC_API lc_status lc_scheduler_by_name(const char *name, lc_optimizer *opt, const lc_named_number *args, int n_args,
                                       const int64_t *milestones, int n_milestones, lc_scheduler *const *children,
                                       int n_children, lc_scheduler **out) LC_MUST_USE;

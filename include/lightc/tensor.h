@@ -94,8 +94,7 @@ LC_API void lc_tensor_set_requires_grad(lc_tensor *t, bool requires_grad);
 LC_API bool lc_tensor_requires_grad(const lc_tensor *t);
 
 /* Copies the value out, row-major, into `data` of exactly `bytes` bytes. `bytes` decides the type: that of
- * lc_tensor_dtype, or of lc_tensor_storage. On a step tensor this runs the step up to
- * there first. */
+ * lc_tensor_dtype, or of lc_tensor_storage. On a step tensor this runs the step up to there first. */
 LC_API lc_status lc_tensor_read(lc_tensor *t, void *data, size_t bytes) LC_MUST_USE;
 /* As lc_tensor_read, also for parameters that a strategy keeps in slices: the strategy sharded does so while training
  * runs, and lc_tensor_read is then an error. For those, collective over the strategy's ranks. */

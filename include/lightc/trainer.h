@@ -63,7 +63,8 @@ LC_API lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback) LC
 /* ---- runs. LC_ERR_INTERRUPTED after SIGINT, SIGTERM or SIGHUP: the message says where the state was saved. ---- */
 #define lc_trainer_fit(t, ...) LC_CALL_NEW_(lc_trainer_fit, lc_run, (t, ), __VA_ARGS__, )
 LC_API lc_status lc_trainer_fit_with(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
-/* m may be NULL after a fit: the best checkpoint is then loaded into the module that was fitted. */
+/* validate, test and predict: m may be NULL after a fit. The best checkpoint is then loaded into the module that was
+ * fitted. */
 #define lc_trainer_validate(t, ...) LC_CALL_NEW_(lc_trainer_validate, lc_run, (t, ), __VA_ARGS__, )
 LC_API lc_status lc_trainer_validate_with(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
 #define lc_trainer_test(t, ...) LC_CALL_NEW_(lc_trainer_test, lc_run, (t, ), __VA_ARGS__, )
@@ -77,15 +78,18 @@ LC_API lc_metrics lc_trainer_results(const lc_trainer *t, int loader);
 LC_API int64_t lc_trainer_prediction_count(const lc_trainer *t, int loader);
 LC_API lc_tensor *lc_trainer_prediction(const lc_trainer *t, int loader, int64_t i);
 
-/* ---- for programs that own their loop ---- */
+/* ---- for programs that own their loop ----
+ * An error of one of these ends the run as an error ends fit (on_exception, teardown); lc_trainer_end is then not
+ * called. */
 /* Sets the module up (setup, configure_optimizers, on_fit_start, on_train_start), as fit does before its loop. */
 LC_API lc_status lc_trainer_begin(lc_trainer *t, lc_module *m) LC_MUST_USE;
 /* One training batch: hooks, training_step, backward, and an optimizer step if the accumulation window is full.
- * *loss (may be NULL) receives the value. LC_STOP: a callback or a signal asks to stop. */
+ * *loss (may be NULL) receives the value, NaN if the batch was skipped. LC_STOP: a callback, a signal or max_steps
+ * asks to stop; call lc_trainer_end then. */
 LC_API lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss) LC_MUST_USE;
 /* Ends the epoch that lc_trainer_step counted: epoch hooks and rows. */
 LC_API lc_status lc_trainer_end_epoch(lc_trainer *t) LC_MUST_USE;
-/* on_train_end, on_fit_end, teardown. */
+/* lc_trainer_end_epoch if an epoch is open, then on_train_end, on_fit_end and teardown. */
 LC_API lc_status lc_trainer_end(lc_trainer *t) LC_MUST_USE;
 
 /* ---- checkpoints ---- */
@@ -137,7 +141,7 @@ LC_API int64_t lc_trainer_batch_idx(const lc_trainer *t);   /* of the batch bein
 LC_API int64_t lc_trainer_logger_step(const lc_trainer *t); /* batches that ended a window */
 LC_API bool lc_trainer_is_last_batch(const lc_trainer *t);
 LC_API bool lc_trainer_is_accumulating(const lc_trainer *t); /* the current batch does not end with a step */
-/* Batches of an epoch, after limits; -1: unknown, or the loader is not made yet; of loader i */
+/* Batches of an epoch that the limits leave; -1: unknown, or the loader is not made yet. */
 LC_API int64_t lc_trainer_num_training_batches(const lc_trainer *t);
 LC_API int64_t lc_trainer_num_val_batches(const lc_trainer *t, int loader); /* also test, predict */
 LC_API int lc_trainer_num_val_loaders(const lc_trainer *t);

@@ -143,7 +143,7 @@ static lc_status run(check *c, const char *name)
 }
 
 static const char usage[] =
-    "usage: lc_backend_check [--exact] NAME\n\n"
+    "usage: lc_backend_check [--exact] NAME | --version | --help\n\n"
     "  Checks the kernels, the memory and the queue of the backend NAME (\"cuda\", \"sim:1\"),\n"
     "  which is in the folder that LIGHTC_BACKEND_PATH names, or where dlopen looks.\n"
     "  Results may differ from those of the reference kernels by what rounding explains;\n"
