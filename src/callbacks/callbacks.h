@@ -59,7 +59,8 @@ lc__default_callback lc__default_timer, lc__default_slurm_timer, lc__default_pro
     lc__default_early_stopping, lc__default_model_checkpoint;
 
 /* checkpoint_name.c: fills "{epoch:02d}-{val_loss:.2f}" in. */
-lc_status lc__checkpoint_name(lc_trainer *t, const char *filename, bool insert_names, lc__str *out) LC_MUST_USE;
+lc_status lc__checkpoint_name(lc_trainer *t, int64_t epoch, const char *filename, bool insert_names,
+                              lc__str *out) LC_MUST_USE;
 /* An error if that would fail whatever the metrics are. */
 lc_status lc__checkpoint_name_check(const char *filename) LC_MUST_USE;
 

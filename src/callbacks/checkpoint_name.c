@@ -213,10 +213,10 @@ static bool is_named(const field *f, const char *name)
     return strlen(name) == f->n_name && !memcmp(name, f->name, f->n_name);
 }
 
-static lc_status fill_in(lc_trainer *t, const field *f, lc__str *out)
+static lc_status fill_in(lc_trainer *t, int64_t epoch, const field *f, lc__str *out)
 {
     bool is_epoch = is_named(f, "epoch"), is_step = is_named(f, "step"), is_int = true;
-    double v = is_epoch ? (double)t->current_epoch : is_step ? (double)t->global_step : 0;
+    double v = is_epoch ? (double)epoch : is_step ? (double)t->global_step : 0;
     const lc__metric_map *m = lc__metrics(t, LC_CALLBACK_METRICS);
     number_format format;
     for (int i = 0; i < m->n; i++)
@@ -235,7 +235,7 @@ static lc_status fill_in(lc_trainer *t, const field *f, lc__str *out)
 }
 
 /* t NULL: only checks. */
-static lc_status walk(lc_trainer *t, const char *filename, bool insert_names, lc__str *out)
+static lc_status walk(lc_trainer *t, int64_t epoch, const char *filename, bool insert_names, lc__str *out)
 {
     field f;
     number_format format;
@@ -246,14 +246,14 @@ static lc_status walk(lc_trainer *t, const char *filename, bool insert_names, lc
         }
         LC_TRY(read_field(filename, &p, &f));
         if (insert_names) lc__str_add(out, "%.*s=", (int)f.n_name, f.name);
-        LC_TRY(t ? fill_in(t, &f, out) : format_of(&f, is_named(&f, "epoch") || is_named(&f, "step"), &format));
+        LC_TRY(t ? fill_in(t, epoch, &f, out) : format_of(&f, is_named(&f, "epoch") || is_named(&f, "step"), &format));
     }
     return LC_OK;
 }
 
 lc_status lc__checkpoint_name_check(const char *filename)
 {
-    LC_TRY(walk(NULL, filename, false, NULL));
+    LC_TRY(walk(NULL, 0, filename, false, NULL));
     const char *slash = strrchr(filename, '/'), *last = slash ? slash + 1 : filename;
     if (lc__path_goes_up(filename))
         return lc_fail(LC_ERR_CONFIG,
@@ -267,8 +267,8 @@ lc_status lc__checkpoint_name_check(const char *filename)
     return LC_OK;
 }
 
-lc_status lc__checkpoint_name(lc_trainer *t, const char *filename, bool insert_names, lc__str *out)
+lc_status lc__checkpoint_name(lc_trainer *t, int64_t epoch, const char *filename, bool insert_names, lc__str *out)
 {
-    LC_TRY(walk(t, filename, insert_names, out));
+    LC_TRY(walk(t, epoch, filename, insert_names, out));
     return out->failed ? lc_fail(LC_ERR_MEMORY, "out of memory: a checkpoint's name") : LC_OK;
 }

@@ -142,10 +142,9 @@ static lc_status taken(lc_trainer *t, const char *path, bool *out)
 static lc_status make_path(model_checkpoint *c, lc_trainer *t, const char *removed, char **out)
 {
     lc__str name = {0}, path = {0};
-    t->current_epoch -= c->again; /* at the end of the training that epoch has already been counted */
-    lc_status s = lc__checkpoint_name(t, c->filename && *c->filename ? c->filename : "{epoch}-{step}",
+    int64_t epoch = t->current_epoch - c->again; /* at the end of the training the last epoch is counted already */
+    lc_status s = lc__checkpoint_name(t, epoch, c->filename && *c->filename ? c->filename : "{epoch}-{step}",
                                       c->a.auto_insert_metric_name, &name);
-    t->current_epoch += c->again;
     for (int version = 0; s >= 0; version++) {
         lc__str_clear(&path);
         lc__str_add(&path, "%s/%s", c->dir, name.s ? name.s : "");
