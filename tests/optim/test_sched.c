@@ -176,6 +176,25 @@ TEST(one_cycle_moves_beta1_and_ends)
     teardown(&f, s);
 }
 
+/* A group that joins later begins with the constructor's momentum, as in PyTorch: a resumed run, whose schedule has not
+ * moved yet when the group is added again, could not know another. */
+TEST(a_cycled_momentum_is_not_that_of_later_groups)
+{
+    fixture f;
+    double momentum;
+    setup(&f, 0.1);
+    lc_scheduler *s = lc_one_cycle_lr(f.opt, .max_lr = 1, .total_steps = 10);
+    CHECK_NEAR(f.opt->groups[0].hyper[2], 0.95, 1e-15);
+    lc_tensor *later = lc_module_add_parameter(&f.root, "later", 0, LC_ROW_MAJOR, 1, (int64_t[]){1}, (lc_init){0});
+    CHECK_EQ(lc_optimizer_add_group(f.opt, NULL, &later, 1), 1);
+    CHECK_OK(lc_optimizer_get(f.opt, 1, "momentum", &momentum));
+    CHECK_NEAR(momentum, 0.9, 0);
+    CHECK_OK(lc_scheduler_step(s));
+    CHECK_OK(lc_optimizer_get(f.opt, 1, "momentum", &momentum));
+    CHECK_NEAR(momentum, f.opt->groups[0].hyper[2], 0);
+    teardown(&f, s);
+}
+
 /* A cycled momentum needs a buffer, which plain SGD does not have. */
 TEST(cycling_the_momentum_of_plain_sgd)
 {

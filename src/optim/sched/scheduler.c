@@ -261,7 +261,8 @@ lc_status lc__sched_set_momentum(lc_scheduler *s, double value)
         return lc_fail(LC_ERR_ARGUMENT, "%s cycles the momentum, but %s has none; set .no_cycle_momentum = true",
                        s->ops->name, s->optimizer->ops->name);
     }
-    return lc_optimizer_set(s->optimizer, -1, name, value);
+    for (int g = 0; g < s->n_groups; g++) LC_TRY(lc_optimizer_set(s->optimizer, g, name, value));
+    return LC_OK;
 }
 
 /* ---- state ---- */
