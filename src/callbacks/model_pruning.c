@@ -329,11 +329,9 @@ static lc_status record(lc_tensor *value, lc_tensor *mask, slice_views *parts)
     return LC_OK;
 }
 
-static lc_status mp_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
+static lc_status mask_gradients(pruning *p)
 {
-    pruning *p = self;
     lc_status s = LC_OK;
-    (void)t, (void)opt;
     if (!p->pruned) return LC_OK;
     lc_no_grad_begin();
     lc__exact_begin();
@@ -345,6 +343,18 @@ static lc_status mp_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
     lc__exact_end();
     lc_no_grad_end();
     return s;
+}
+
+/* Manual optimization clips gradients before the step. */
+static lc_status mp_after_backward(void *self, lc_trainer *t)
+{
+    return t->mo.manual_optimization ? mask_gradients(self) : LC_OK;
+}
+
+static lc_status mp_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
+{
+    (void)t, (void)opt;
+    return mask_gradients(self);
 }
 
 static lc_status mp_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
@@ -411,6 +421,7 @@ static const lc_callback_ops pruning_ops = {
     .no_vote = true,
     .setup = mp_setup,
     .on_fit_start = mp_fit_start,
+    .on_after_backward = mp_after_backward,
     .on_before_optimizer_step = mp_before_step,
     .on_train_batch_end = mp_batch_end,
     .on_validation_epoch_end = mp_validation_epoch_end,

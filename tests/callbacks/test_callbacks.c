@@ -343,6 +343,40 @@ TEST(more_channels_to_prune_than_are_left)
     run_release(&r);
 }
 
+static lc_tensor *clipped_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    lc_optimizer *opt = lc_manual_optimizer(self, 0);
+    (void)i;
+    if (lc_manual_zero_grad(self, opt) < 0 ||
+        lc_manual_backward(self, lc_mse_loss(net_forward((net *)self, b->x), b->y)) < 0 ||
+        lc_clip_gradients(self, opt, 0.1, "norm") < 0 || lc_manual_step(self, opt) < 0)
+        TEST_FAIL("a call of the manual step failed");
+    return NULL;
+}
+
+/* Gradients of pruned weights do not count in the norm by which the others are clipped, whoever clips. */
+TEST(pruned_weights_do_not_count_in_a_norm)
+{
+    float w[2][NET_WEIGHTS];
+    for (int manual = 0; manual < 2; manual++) {
+        static lc_module_ops ops;
+        run r;
+        lc_callback cb;
+        run_init(&r);
+        ops = net_ops;
+        if (manual) ops.manual_optimization = true, ops.training_step = clipped_step;
+        r.m.base.ops = &ops;
+        r.m.optimizer = "SGD";
+        r.m.dropout = 0;
+        if (!manual) r.o.gradient_clip_val = 0.1;
+        CHECK_OK(lc_model_pruning(&cb, .pruning_fn = "l1_unstructured", .amount = 0.5));
+        CHECK_OK(run_fit(&r, &cb, 1));
+        net_weights(&r.m, w[manual]);
+        run_release(&r);
+    }
+    for (int i = 0; i < NET_WEIGHTS; i++) CHECK_NEAR(w[0][i], w[1][i], 1e-6);
+}
+
 /* ---- all hooks of a LambdaCallback ---- */
 
 static lc_status count_setup(void *c, lc_trainer *t, lc_stage stage)
