@@ -124,7 +124,8 @@ struct lc_optimizer {
     void *own;                      /* private data of its ops */
     struct lc__state_range *ranges; /* of the state: one for each flat buffer of parameters */
     int n_ranges;
-    void *reserved[2];
+    const struct lc__follower *follower; /* what follows its updates; NULL: nothing */
+    void *reserved[1];
 };
 
 LC_BEGIN_DECLS

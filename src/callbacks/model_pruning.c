@@ -2,8 +2,8 @@
 /* ModelPruning: a part of the weights becomes zero and stays so.
  *
  * Masks multiply the gradients before an optimizer step, and the weights after it (momentum would move them), as
- * operators of the graph: the latter are a second, small plan of the step. Weights in the model are always the pruned
- * ones; there is no counterpart of PyTorch's weight_orig.
+ * operators of the step. Weights in the model are always the pruned ones; there is no counterpart of PyTorch's
+ * weight_orig.
  *
  * If a strategy keeps weights or gradients in slices, every rank has all masks and multiplies its own slices. */
 #include "base/number.h"
@@ -12,6 +12,7 @@
 #include "callbacks/shadow.h"
 #include "base/state_count.h"
 #include "ops/infer.h"
+#include "optim/optim_internal.h"
 #include "record/graph_impl.h"
 #include "tensor/host_access.h"
 
@@ -40,6 +41,7 @@ typedef struct pruning {
     bool pruned;       /* any mask holds a zero */
     int64_t rounds;
     uint64_t seed;
+    lc__follower follower;
 } pruning;
 
 static void forget(pruning *p)
@@ -123,11 +125,6 @@ static lc_status mp_setup(void *self, lc_trainer *t, lc_stage stage)
     if (stage == LC_STAGE_FIT) forget(p);
     p->seed = (uint64_t)t->opt.seed;
     return LC_OK;
-}
-
-static lc_status mp_fit_start(void *self, lc_trainer *t)
-{
-    return find_targets(self, t);
 }
 
 /* ---- values ---- */
@@ -325,52 +322,47 @@ static lc_status record(lc_tensor *value, lc_tensor *mask, slice_views *parts)
         value = parts->value;
     }
     lc_dtype dtype = lc_tensor_dtype(value), wide = lc__wide_dtype(dtype);
+    lc_no_grad_begin();
+    lc__exact_begin();
     lc_assign(value, lc__as(lc_mul(lc__as(value, wide), lc__as(mask, wide)), dtype));
+    lc__exact_end();
+    lc_no_grad_end();
     return LC_OK;
 }
 
-static lc_status mask_gradients(pruning *p)
+static lc_status mp_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
 {
+    pruning *p = self;
     lc_status s = LC_OK;
-    if (!p->pruned) return LC_OK;
-    lc_no_grad_begin();
-    lc__exact_begin();
-    for (int i = 0; i < p->n && s >= 0; i++) {
+    (void)t, (void)opt;
+    for (int i = 0; i < p->n && p->pruned && s >= 0; i++) {
         const lc_tensor *w = p->target[i];
         if (!w->flat || !w->requires_grad) continue;
         s = record(w->flat->gradients[w->flat_index], p->mask[i], &p->gradients[i]);
     }
-    lc__exact_end();
-    lc_no_grad_end();
     return s;
 }
 
 /* Manual optimization clips gradients before the step. */
 static lc_status mp_after_backward(void *self, lc_trainer *t)
 {
-    return t->mo.manual_optimization ? mask_gradients(self) : LC_OK;
+    return t->mo.manual_optimization ? mp_before_step(self, t, NULL) : LC_OK;
 }
 
-static lc_status mp_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
+static lc_status mask_weights(void *self, lc_optimizer *opt)
 {
-    (void)t, (void)opt;
-    return mask_gradients(self);
+    const pruning *p = self;
+    lc_status s = LC_OK;
+    for (int i = 0; i < p->n && p->pruned && s >= 0; i++)
+        if (lc__optimizer_owns(opt, p->target[i])) s = record(p->target[i], p->mask[i], &p->weights[i]);
+    return s;
 }
 
-static lc_status mp_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+static lc_status mp_fit_start(void *self, lc_trainer *t)
 {
     pruning *p = self;
-    lc_status s = LC_OK;
-    (void)o, (void)b, (void)i;
-    if (!p->pruned || t->accumulating) return LC_OK;
-    lc_no_grad_begin();
-    lc__exact_begin();
-    for (int k = 0; k < p->n && s >= 0; k++) s = record(p->target[k], p->mask[k], &p->weights[k]);
-    lc__exact_end();
-    lc_no_grad_end();
-    LC_TRY(s);
-    LC_TRY(lc_step_status(t->graph));
-    return lc_step_run(t->graph);
+    for (int i = 0; i < t->optimizers.n; i++) t->optimizers.optimizers[i].optimizer->follower = &p->follower;
+    return find_targets(p, t);
 }
 
 /* ---- state ---- */
@@ -423,7 +415,6 @@ static const lc_callback_ops pruning_ops = {
     .on_fit_start = mp_fit_start,
     .on_after_backward = mp_after_backward,
     .on_before_optimizer_step = mp_before_step,
-    .on_train_batch_end = mp_batch_end,
     .on_validation_epoch_end = mp_validation_epoch_end,
     .on_train_epoch_end = mp_epoch_end,
     .save_state = mp_save,
@@ -471,6 +462,7 @@ lc_status lc_model_pruning_new(const lc_model_pruning_args *given, lc_callback *
     pruning *p = lc__owned_new(sizeof *p, mp_release);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
     p->a = *args;
+    p->follower = (lc__follower){mask_weights, p};
     p->a.pruning_fn = functions[function];
     p->structured = function >= 2;
     p->random = function == 1 || function == 3;

@@ -268,4 +268,6 @@ void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
     opt->clip_factor = NULL;
     opt->clip_by_value = false;
     if (g->after_update) g->after_update(g->after_update_ctx, opt);
+    status = lc__optimizer_updated(opt);
+    if (status < 0) lc__record_error(g, status, "optimizer_step", site, NULL, NULL, 0);
 }

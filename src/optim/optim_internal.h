@@ -71,6 +71,16 @@ int64_t lc__optimizer_index(const lc_optimizer *opt, const lc_tensor *p);
 lc_status lc__optimizer_check(lc_optimizer *opt, int group) LC_MUST_USE;
 /* Whether p is in one of opt's groups. */
 bool lc__optimizer_owns(const lc_optimizer *opt, const lc_tensor *p);
+/* `updated` is called after every update of an optimizer that has it: right after the update was recorded, or, if the
+ * update needs a closure, has been done. Borrowed. */
+typedef struct lc__follower {
+    lc_status (*updated)(void *self, lc_optimizer *opt);
+    void *self;
+} lc__follower;
+static inline lc_status lc__optimizer_updated(lc_optimizer *opt)
+{
+    return opt->follower ? opt->follower->updated(opt->follower->self, opt) : LC_OK;
+}
 /* Whether a schedule was ever made for opt: then the initial rates of its groups are final, except for OneCycleLR's. */
 bool lc__optimizer_scheduled(const lc_optimizer *opt);
 void lc__optimizer_set_scheduled(lc_optimizer *opt);

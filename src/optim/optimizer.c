@@ -127,14 +127,12 @@ int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const
     LC_TRY(lc__list_check("parameters", n, parameters));
     const optimizer_memory *memory = (const optimizer_memory *)opt;
     unsigned before = lc__error_count();
-    if (opt->n_groups == LC_MAX_PARAM_GROUPS) {
+    if (opt->n_groups == LC_MAX_PARAM_GROUPS)
         return lc_fail(LC_ERR_ARGUMENT, "%s: at most %d parameter groups", opt->ops->name, LC_MAX_PARAM_GROUPS);
-    }
     lc_param_group *group = &opt->groups[opt->n_groups];
     for (int i = 0; i < n; i++) {
-        if (!parameters[i] || !lc_tensor_is_persistent(parameters[i])) {
+        if (!parameters[i] || !lc_tensor_is_persistent(parameters[i]))
             return lc_fail(LC_ERR_ARGUMENT, "%s: entry %d of the group is not a parameter", opt->ops->name, i);
-        }
         if (opt->ops->accept) LC_TRY(lc__said(opt->ops->accept(opt, parameters[i]), before));
         for (int k = 0; k <= opt->n_groups; k++) {
             lc_tensor *const *others = k < opt->n_groups ? opt->groups[k].parameters : parameters;
@@ -169,7 +167,10 @@ lc_status lc_optimizer_step_closure(lc_optimizer *opt, lc_evaluate_fn *evaluate,
     LC__NEEDS(evaluate, LC_ERR_ARGUMENT);
     double loss;
     unsigned before = lc__error_count();
-    if (lc__evaluates(opt)) return lc__said(opt->ops->step_closure(opt, evaluate, ctx), before);
+    if (lc__evaluates(opt)) {
+        LC_TRY(lc__said(opt->ops->step_closure(opt, evaluate, ctx), before));
+        return lc__optimizer_updated(opt);
+    }
     lc_status status = evaluate(ctx, &loss);
     if (status != LC_OK) return status == LC_SKIP ? LC_OK : status;
     lc_optimizer_step_at(opt, LC__NO_SITE);
@@ -262,9 +263,8 @@ bool lc_optimizer_has(const lc_optimizer *opt, const char *name)
 static lc_status need_momentum_buffer(lc_optimizer *opt)
 {
     const char *const *names = opt->ops->state_names;
-    for (int k = 0; names && names[k]; k++) {
+    for (int k = 0; names && names[k]; k++)
         if (!strcmp(names[k], "momentum_buffer")) return LC_OK;
-    }
     for (const lc__optimizer_class *const *c = lc__optimizer_classes; *c; c++) {
         if ((*c)->hyper_names != opt->ops->hyper_names || strcmp((*c)->name, opt->ops->name)) continue;
         if (opt->steps) {

@@ -354,7 +354,7 @@ static lc_tensor *clipped_step(lc_module *self, const lc_batch *b, int64_t i)
     return NULL;
 }
 
-/* Gradients of pruned weights do not count in the norm by which the others are clipped, whoever clips. */
+/* Gradients of pruned weights do not count in the norm by which the others are clipped, also in manual optimization. */
 TEST(pruned_weights_do_not_count_in_a_norm)
 {
     float w[2][NET_WEIGHTS];
@@ -375,6 +375,38 @@ TEST(pruned_weights_do_not_count_in_a_norm)
         run_release(&r);
     }
     for (int i = 0; i < NET_WEIGHTS; i++) CHECK_NEAR(w[0][i], w[1][i], 1e-6);
+}
+
+static int64_t zeros_after_update[2]; /* of l1.weight, after the last update of each epoch */
+
+static lc_tensor *watched_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    float w[8 * NET_FEATURES];
+    clipped_step(self, b, i);
+    CHECK_OK(lc_tensor_read(((net *)self)->l1.weight, w, sizeof w));
+    int64_t *zeros = &zeros_after_update[lc_trainer_current_epoch(self->trainer)];
+    *zeros = 0;
+    for (int k = 0; k < 8 * NET_FEATURES; k++) *zeros += w[k] == 0;
+    return NULL;
+}
+
+/* Momentum from before the pruning would move them: the next optimizer of the batch must not see that. */
+TEST(pruned_weights_are_zero_right_after_an_update)
+{
+    static const char *const paths[] = {"backbone.l1.weight"};
+    static lc_module_ops ops;
+    run r;
+    lc_callback cb;
+    run_init(&r);
+    ops = net_ops;
+    ops.manual_optimization = true, ops.training_step = watched_step;
+    r.m.base.ops = &ops;
+    CHECK_OK(lc_model_pruning(&cb, .pruning_fn = "l1_unstructured", .amount = 0.5, .parameters_to_prune = paths,
+                              .n_parameters_to_prune = 1));
+    CHECK_OK(run_fit(&r, &cb, 1));
+    CHECK_EQ(zeros_after_update[0], 0);
+    CHECK_EQ(zeros_after_update[1], 20);
+    run_release(&r);
 }
 
 /* ---- all hooks of a LambdaCallback ---- */
