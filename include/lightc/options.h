@@ -196,7 +196,7 @@ LC_OPTION_TYPES_(LC_KIND_)
     X(FLOAT, double, grace_period, 2, 0.01, 1e9, "seconds that ranks have to exit after one is lost, before they are killed") \
     X(TEXT, const char *, precision, NULL, 0, 0, "types of the numbers to compute with")                             \
     X(TEXT, const char *, float32_matmul_precision, NULL, 0, 0, "what products of f32 may be computed in: highest (f32), high (three products of bf16) or medium (one); without units for matrices both are highest (default highest)") \
-    X(INT, int64_t, threads, 0, 0, 4096, "threads per kernel; 0: one per core")                                      \
+    X(INT, int64_t, threads, 0, 0, 4096, "threads per kernel; 0: OMP_NUM_THREADS, or one per processor that the process may use") \
     X(INT, int64_t, seed, 0, 0, 9e15, "seed of all random numbers")                                                  \
     X(BOOL, bool, deterministic, false, 0, 0, "make results independent of the number of threads and ranks")         \
     X(INT, int64_t, deterministic_chunk, 0, 0, 1e6, "most samples per chunk of the gradient sum; 0: chosen from the batch size") \

@@ -83,6 +83,13 @@ int lc__cores_share(const lc__cores *c, int i, int n, cpu_set_t *out)
     return threads < end - first ? threads : end - first;
 }
 
+int lc__cores_of_quota(int threads, int quota, int i, int n)
+{
+    int mine = part(i + 1, n, quota) - part(i, n, quota);
+    if (mine < 1) mine = 1;
+    return threads < mine ? threads : mine;
+}
+
 int lc__cores_take(int i, int n)
 {
     lc__cores cores;

@@ -21,6 +21,9 @@ void lc__cores_release(lc__cores *c);
  * can run without disturbing others (one a core, and no more than are granted), or 0 if there are fewer processors than
  * processes, or fewer granted. */
 int lc__cores_share(const lc__cores *c, int i, int n, cpu_set_t *out);
+/* How many of `threads` process `i` of `n` may have if a quota of processors (INT_MAX: none) is for all of them; at
+ * least 1. */
+int lc__cores_of_quota(int threads, int quota, int i, int n);
 /* Binds this thread, and threads it starts later, to the part of process `i` of the `n` that share what this one may
  * use. Returns lc__cores_share's number; 0: it is not bound. */
 int lc__cores_take(int i, int n);

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -86,6 +87,13 @@ int lc__processors_granted(int n)
 {
     int quota = lc__processors_quota("");
     return quota < n ? quota : n;
+}
+
+int lc__threads_given(void)
+{
+    const char *text = getenv("OMP_NUM_THREADS");
+    int n = text ? atoi(text) : 0;
+    return n > 0 ? n : 0;
 }
 
 int lc_processors(void)

@@ -11,4 +11,7 @@ int lc__processors_granted(int n);
  * `root` is prepended to /proc/self/cgroup and /sys/fs/cgroup: "" except in tests. */
 int lc__processors_quota(const char *root);
 
+/* The number in OMP_NUM_THREADS (the first, if it is a list of nesting levels); 0: it is not set, or says nothing. */
+int lc__threads_given(void);
+
 #endif

@@ -9,6 +9,7 @@
 #include "launched.h"
 
 #include <lightc/strategy.h>
+#include <limits.h>
 
 #include "launch/launch.h"
 
@@ -115,6 +116,18 @@ TEST(shares_have_no_more_threads_than_are_granted)
     CHECK_EQ(lc__cores_share(&c, 0, 6, &set), 0); /* the ranks take turns */
     c.granted = 12;
     CHECK_EQ(lc__cores_share(&c, 0, 1, &set), 8); /* one per core */
+}
+
+/* mpirun binds each rank to a socket, or two to each; the container's quota is for all of them. */
+TEST(a_quota_is_for_all_ranks_of_a_machine)
+{
+    static const int of_four[3] = {1, 1, 2};
+    CHECK_EQ(lc__cores_of_quota(32, 4, 0, 2), 2);
+    CHECK_EQ(lc__cores_of_quota(32, 4, 1, 2), 2);
+    CHECK_EQ(lc__cores_of_quota(1, 4, 0, 2), 1); /* bound to a core */
+    CHECK_EQ(lc__cores_of_quota(32, INT_MAX, 1, 2), 32);
+    CHECK_EQ(lc__cores_of_quota(32, 4, 5, 8), 1);
+    for (int i = 0; i < 3; i++) CHECK_EQ(lc__cores_of_quota(32, 4, i, 3), of_four[i]);
 }
 
 TEST(settings_of_the_user_are_kept)

@@ -198,6 +198,10 @@ TEST(ranks_that_others_start_share_the_cores)
     share_by_hand(shares, (const char *const[2]){NULL, "2"}); /* they have been shared out already */
     for (int i = 0; i < 2; i++) CHECK_CONTAINS(shares[i], "threads=0 ");
     for (int i = 0; i < 2; i++) CHECK(strchr(shares[i], ',') != strrchr(shares[i], ','));
+    run r[2]; /* as `OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK` without the latter, on which libgomp prints a line */
+    run_by_hand(r, 1, (const char *const[2]){"", ""});
+    file_text(r[0].dir, "share-1", shares[1], 128);
+    CHECK_CONTAINS(shares[1], "threads=1 ");
     CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
 }
 

@@ -3,9 +3,9 @@
 #include "backends/cpu/parallel.h"
 
 #include "base/pool.h"
+#include "base/processors.h"
 
 #include <lightc/graph.h>
-#include <stdlib.h>
 
 enum { PIECES_PER_THREAD = 32 }; /* taking one costs tens of nanoseconds */
 
@@ -50,9 +50,7 @@ void lc__parallel_for(int threads, int64_t n, int64_t block, lc__block_fn *fn, c
 
 int lc__parallel_max(void)
 {
-    int n = 0;
-    const char *text = getenv("OMP_NUM_THREADS");
-    if (text) n = atoi(text); /* the first of a list of nesting levels */
-    if (n <= 0) n = lc_processors();
+    int n = lc__threads_given();
+    if (!n) n = lc_processors();
     return n > LC__POOL_SEATS ? LC__POOL_SEATS : n;
 }

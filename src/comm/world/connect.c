@@ -7,11 +7,13 @@
 #include "comm/world/prints.h"
 #include "comm/net/socket.h"
 #include "base/cores.h"
+#include "base/processors.h"
 #include "base/status.h"
 #include "base/str.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <lightc/graph.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +67,7 @@ static void find_identity(const lc__world *w, const char *backend, identity *out
     *out = (identity){0};
     find_host(w, out->host);
     out->prefers_mpi = !strcmp(w->launcher, "mpirun") && has_fabric() && lc__mpi_is_there();
-    out->has_threads = getenv("OMP_NUM_THREADS") != NULL;
+    out->has_threads = lc__threads_given() > 0;
     if (sched_getaffinity(0, sizeof out->cores, &out->cores) != 0) out->has_threads = true;
     snprintf(out->address, sizeof out->address, "%s", w->local_address);
     snprintf(out->backend, sizeof out->backend, "%s", backend);
@@ -124,21 +126,21 @@ static void place(lc__world *w, const identity *all)
     if (!w->num_nodes) w->num_nodes = nodes;
 }
 
-/* Ranks of a host that are not bound, or are bound to the same cores, would each use all of them. Ranks that lightc
- * itself starts have their share already. */
+/* Ranks of a host that are not bound, or are bound to the same cores, would each use all of them; and a quota is for
+ * all ranks of a host, also if each has cores of its own. Ranks that lightc itself starts have their share already. */
 static void share_cores(lc__world *w, const identity *all)
 {
-    int n = 0, before = 0;
+    int n = 0, before = 0, here = 0, before_here = 0;
     for (int i = 0; i < w->size; i++) {
         if (!together(all, i, w->rank)) continue;
         if (all[i].has_threads) return;
-        if (!CPU_EQUAL(&all[i].cores, &all[w->rank].cores)) continue;
-        n++;
-        before += i < w->rank;
+        bool same = CPU_EQUAL(&all[i].cores, &all[w->rank].cores), earlier = i < w->rank;
+        here++, before_here += earlier;
+        n += same, before += same && earlier;
     }
-    if (n < 2) return;
-    w->threads = lc__cores_take(before, n);
-    if (!w->threads) w->threads = 1;
+    if (here < 2) return;
+    int threads = n > 1 ? lc__cores_take(before, n) : lc_processors();
+    w->threads = lc__cores_of_quota(threads ? threads : 1, lc__processors_quota(""), before_here, here);
 }
 
 /* A rank on the coordinator's host reaches it by loopback, but has another address for other hosts. */

@@ -7,6 +7,7 @@
 #include "launch/supervisor/supervisor_internal.h"
 
 #include "comm/net/socket.h"
+#include "base/processors.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -124,23 +125,22 @@ static void variables(const supervisor *s, const lc__place *r, int threads, lc__
         {"LIGHTC_NODE_RANK", r->node_rank},
         {"LIGHTC_NUM_NODES", r->num_nodes},
     };
-    const char *given = getenv("OMP_NUM_THREADS");
+    int given = lc__threads_given();
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         lc__str_add(out, "%s=%d\n", numbers[i].name, numbers[i].value);
     add_meeting(s, out);
     lc__str_add(out, "LIGHTC_RUN=%s\n", s->run);
     if (*s->restarted) lc__str_add(out, "LIGHTC_RESTARTED=%s\n", s->restarted);
     if (s->size < s->began) lc__str_add(out, "LIGHTC_BATCHES=%d\n", s->began);
-    if (!given || !*given) lc__str_add(out, "OMP_NUM_THREADS=%d\n", threads > 0 ? threads : 1);
+    if (!given) lc__str_add(out, "OMP_NUM_THREADS=%d\n", threads > 0 ? threads : 1);
     /* A waiting thread that spins would keep the processor from the rank it waits for. */
-    if ((!threads || (given && atoi(given) > threads)) && !getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT"))
+    if ((!threads || given > threads) && !getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT"))
         lc__str_add(out, "OMP_WAIT_POLICY=passive\n");
 }
 
 static lc_status start(supervisor *s, int i)
 {
     child *c = &s->children[i];
-    const char *given = getenv("OMP_NUM_THREADS");
     int errors = -1;
     lc_status status = LC_OK;
     c->ended_here = false;
@@ -150,7 +150,7 @@ static lc_status start(supervisor *s, int i)
     lc__str add = {0};
     cpu_set_t cores;
     int threads = lc__cores_share(&s->cores, i, s->n, &cores);
-    bool alone = s->n == 1 || threads == 0 || (given && atoi(given) > threads); /* else kept off the others' cores */
+    bool alone = s->n == 1 || threads == 0 || lc__threads_given() > threads; /* else kept off the others' cores */
     if (s->plan->hosts)
         mpirun_variables(s, &add);
     else
