@@ -117,8 +117,8 @@ static lc_status send(device_stats *d, lc_trainer *t, int hook)
 
 static lc_status ds_setup(void *self, lc_trainer *t, lc_stage stage)
 {
-    (void)self, (void)stage;
-    return lc__needs_logger(t, "DeviceStatsMonitor");
+    (void)self;
+    return stage == LC_STAGE_FIT ? lc__needs_logger(t, "DeviceStatsMonitor") : LC_OK;
 }
 
 static lc_status ds_train_start(void *self, lc_trainer *t, const lc_batch *b, int64_t i)

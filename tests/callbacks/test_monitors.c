@@ -326,6 +326,24 @@ TEST(resources_of_the_process_are_reported)
     run_release(&r);
 }
 
+/* As in Lightning: a program may validate without loggers, with the callbacks of its fits. */
+TEST(only_a_fit_needs_a_logger_for_them)
+{
+    run r;
+    lc_callback cb;
+    run_init(&r);
+    r.o.n_loggers = 0;
+    r.o.logger = "none";
+    r.o.callbacks = &cb;
+    r.o.n_callbacks = 1;
+    CHECK_OK(lc_device_stats_monitor_new(NULL, &cb));
+    CHECK_OK(lc_trainer_new(&r.o, &r.t));
+    CHECK_OK(lc_trainer_validate(r.t, &r.m.base));
+    CHECK_STATUS(lc_trainer_fit(r.t, &r.m.base), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "DeviceStatsMonitor needs a logger");
+    run_release(&r);
+}
+
 /* As in Lightning log_every_n_steps counts the batches of an evaluation, whatever was trained before. */
 TEST(rows_of_an_evaluation)
 {
