@@ -61,6 +61,12 @@ static lc_status tm_train_end(void *self, lc_trainer *t)
     return LC_OK;
 }
 
+static lc_status tm_exception(void *self, lc_trainer *t, lc_status status, const char *message)
+{
+    (void)status, (void)message;
+    return ((timer *)self)->running ? tm_train_end(self, t) : LC_OK;
+}
+
 static lc_status tm_save(void *self, lc_trainer *t, lc_state *out)
 {
     (void)t;
@@ -69,8 +75,10 @@ static lc_status tm_save(void *self, lc_trainer *t, lc_state *out)
 
 static lc_status tm_load(void *self, lc_trainer *t, const lc_state *in)
 {
+    timer *c = self;
     (void)t;
-    return lc_state_get_double(in, "time_elapsed", &((timer *)self)->before);
+    c->start_ns = 0; /* an earlier run of this process is in the state, as far as it counts */
+    return lc_state_get_double(in, "time_elapsed", &c->before);
 }
 
 const lc_callback_ops lc__timer_ops = {
@@ -81,6 +89,7 @@ const lc_callback_ops lc__timer_ops = {
     .on_train_batch_end = tm_batch_end,
     .on_train_epoch_end = tm_epoch_end,
     .on_train_end = tm_train_end,
+    .on_exception = tm_exception,
     .save_state = tm_save,
     .load_state = tm_load,
     .free = lc__owned_free,

@@ -238,4 +238,48 @@ TEST(several_callbacks_at_some_batches)
     }
 }
 
+/* ---- a timer in one process ---- */
+
+static double elapsed_at_start;
+
+static lc_status look_at_timer(void *timer, lc_trainer *t)
+{
+    (void)t;
+    elapsed_at_start = lc_timer_elapsed(timer);
+    return LC_OK;
+}
+
+/* A program that catches an error, waits, and continues with the same trainer still has the rest of its time. */
+TEST(a_timer_counts_only_training_and_only_once)
+{
+    char dir[256], path[300];
+    net m;
+    lc_trainer *t;
+    lc_callback cb[2], timer;
+    CHECK(world_dir(dir, sizeof dir));
+    snprintf(path, sizeof path, "%s/stop.ckpt", dir);
+    net_init(&m);
+    m.die_after = NET_BATCHES;
+    CHECK_OK(lc_timer_new(1e6, false, &timer));
+    CHECK_OK(lc_lambda_callback(&cb[1], .context = &timer, .on_fit_start = look_at_timer));
+    cb[0] = timer;
+    lc_trainer_options o = world_options(dir);
+    o.callbacks = cb;
+    o.n_callbacks = 2;
+    o.max_epochs = 2;
+    o.enable_checkpointing = LC_OFF;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_STATUS(lc_trainer_fit(t, &m.base), LC_ERR_USER);
+    double first = lc_timer_elapsed(&timer);
+    usleep(20000);
+    CHECK(first > 0 && lc_timer_elapsed(&timer) == first);
+    m.die_after = -1;
+    CHECK_OK(lc_trainer_fit(t, &m.base, .ckpt_path = path));
+    CHECK(elapsed_at_start > 0 && elapsed_at_start <= first);
+    CHECK(lc_timer_elapsed(&timer) > elapsed_at_start);
+    lc_trainer_free(t);
+    net_release(&m);
+    world_remove(dir);
+}
+
 TEST_MAIN
