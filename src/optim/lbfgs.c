@@ -169,7 +169,8 @@ static lc_status move(lbfgs *l, double t)
 {
     const double *d = l->d.at;
     for (int64_t i = 0; i < l->n; i++) l->scratch[i] = l->start[i] + t * d[i];
-    return each(l, write_parameters, LC__WRITE, l->scratch, 1);
+    LC_TRY(each(l, write_parameters, LC__WRITE, l->scratch, 1));
+    return lc__optimizer_updated(l->opt); /* the loss at this point is that of masked parameters */
 }
 
 /* The same, and evaluates the loss there. LC_ERR_NUMERIC without a message: an overflow, which step_closure handles. */
