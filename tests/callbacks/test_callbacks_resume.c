@@ -238,6 +238,57 @@ TEST(several_callbacks_at_some_batches)
     }
 }
 
+/* ---- a run that fails in the first batch of an epoch ---- */
+
+static int64_t first_batch_fails; /* of this epoch; -1: of none */
+
+static lc_status fail_at_first(void *ctx, lc_trainer *t, const lc_batch *b, int64_t i)
+{
+    (void)ctx, (void)b;
+    if (i != 0 || lc_trainer_current_epoch(t) != first_batch_fails) return LC_OK;
+    first_batch_fails = -1;
+    return lc_fail(LC_ERR_USER, "on purpose");
+}
+
+static lc_status fit_until_failure(const char *dir, float weights[NET_WEIGHTS])
+{
+    net m;
+    lc_trainer *t;
+    lc_callback cb[3];
+    net_init(&m);
+    m.trainable_only = true;
+    CHECK_OK(lc_backbone_finetuning(&cb[0], .unfreeze_backbone_at_epoch = 0, .backbone_initial_lr = 1e-3));
+    CHECK_OK(lc_lambda_callback(&cb[1], .on_train_batch_start = fail_at_first));
+    CHECK_OK(lc_on_exception_checkpoint(&cb[2], .dirpath = dir));
+    lc_trainer_options o = world_options(dir);
+    o.callbacks = cb;
+    o.n_callbacks = 3;
+    o.max_epochs = 3;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    lc_status s = lc_trainer_fit(t, &m.base);
+    net_weights(&m, weights);
+    lc_trainer_free(t);
+    net_release(&m);
+    return s;
+}
+
+/* on_train_epoch_start, in which the finetuning doubles its rate, has run by then, and does not run again. */
+TEST(an_epoch_that_had_begun_does_not_begin_again)
+{
+    char dir[256];
+    float whole[NET_WEIGHTS], resumed[NET_WEIGHTS];
+    CHECK(world_dir(dir, sizeof dir));
+    first_batch_fails = -1;
+    CHECK_OK(fit_until_failure(dir, whole));
+    for (int64_t epoch = 0; epoch < 3; epoch++) {
+        first_batch_fails = epoch;
+        CHECK_STATUS(fit_until_failure(dir, resumed), LC_ERR_USER);
+        CHECK_OK(fit_until_failure(dir, resumed));
+        CHECK(!memcmp(whole, resumed, sizeof whole));
+    }
+    world_remove(dir);
+}
+
 /* ---- a timer in one process ---- */
 
 static double elapsed_at_start;

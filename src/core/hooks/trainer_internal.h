@@ -109,6 +109,7 @@ struct lc_trainer {
     int64_t batch_idx;    /* the running or last batch */
     int64_t batches_done; /* of the running epoch */
     bool epoch_open;      /* the epoch is not complete */
+    bool epoch_begun;     /* its on_train_epoch_start has run */
     bool is_last_batch;
 
     /* the window of accumulation */

@@ -191,7 +191,7 @@ static lc_status interrupted(lc_trainer *t)
 static lc_status continue_epoch(lc_trainer *t, lc__phase resume)
 {
     t->resume->resume_mid_epoch = false;
-    t->batch_idx = t->batches_done - 1;
+    t->batch_idx = t->batches_done ? t->batches_done - 1 : 0;
     t->loop->epoch_complete = false;
     if (resume == LC__PHASE_BATCH || resume == LC__PHASE_VALIDATION) {
         t->resume->phase = LC__PHASE_BATCH;
@@ -209,8 +209,10 @@ static lc_status start_epoch(lc_trainer *t)
     t->epoch_open = true;
     t->batches_done = t->window_begin = 0;
     t->batch_idx = 0;
-    t->is_last_batch = t->loop->epoch_complete = false;
-    return lc__hook(t, LC_HOOK_ON_TRAIN_EPOCH_START, NULL);
+    t->is_last_batch = t->loop->epoch_complete = t->epoch_begun = false;
+    LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_EPOCH_START, NULL));
+    t->epoch_begun = true;
+    return LC_OK;
 }
 
 /* *batch: NULL if there is none: the loader is empty, or its length was unknown. */

@@ -193,7 +193,8 @@ int64_t lc__global_batch(const lc_trainer *t)
 void lc__check_global_batch(lc_trainer *t)
 {
     int64_t now = lc__global_batch(t);
-    if (t->resume->resume_mid_epoch && t->resume->resumed_batch > 0 && now > 0 && now != t->resume->resumed_batch)
+    if (t->resume->resume_mid_epoch && t->batches_done > 0 && t->resume->resumed_batch > 0 && now > 0 &&
+        now != t->resume->resumed_batch)
         lc_trainer_message(t, LC_WARNING,
                            "the checkpoint is at batch %lld of an epoch with batches of %lld samples (over all ranks); "
                            "with batches of %lld the rest of this epoch has different samples",
@@ -250,7 +251,9 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
         return lc_fail(LC_ERR_FORMAT, "state \"window_begin\" is %lld, but \"batches_done\" is only %lld",
                        (long long)begin, (long long)t->batches_done);
     LC_TRY(read_phase(phase, &t->resume->resume_phase));
-    t->resume->resume_mid_epoch = t->epoch_open && t->batches_done > 0;
+    t->epoch_begun = t->batches_done > 0; /* an older checkpoint does not say it */
+    if (lc_state_find(o, "epoch_begun")) LC_TRY(lc_state_get_bool(o, "epoch_begun", &t->epoch_begun));
+    t->resume->resume_mid_epoch = t->epoch_open && t->epoch_begun;
     if (t->resume->resume_mid_epoch) { /* a window must end as it began */
         if (next != t->accumulate_next)
             lc_trainer_message(t, LC_WARNING,

@@ -197,6 +197,7 @@ static lc_status save_counters(const lc_trainer *t, lc_state *o)
                              : t->resume->phase == LC__PHASE_VALIDATION ? "validation"
                                                                         : "between"));
     LC_TRY(lc_state_set_bool(o, "epoch_open", t->epoch_open));
+    LC_TRY(lc_state_set_bool(o, "epoch_begun", t->epoch_open && t->epoch_begun));
     LC_TRY(lc_state_set_int(o, "batches_done", t->epoch_open ? t->batches_done : 0));
     LC_TRY(lc_state_set_bool(o, "is_last_batch", t->is_last_batch));
     LC_TRY(lc_state_set_bool(o, "accumulating", t->epoch_open && t->accumulating));

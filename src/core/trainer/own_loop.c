@@ -52,8 +52,10 @@ lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
         t->loop->epoch_ended_early = false;
         t->resume->cursor_epoch = t->current_epoch;
         t->batches_done = t->window_begin = 0;
+        t->epoch_begun = false;
         lc__watch_epoch(t);
         s = lc__hook(t, LC_HOOK_ON_TRAIN_EPOCH_START, NULL);
+        t->epoch_begun = s >= 0;
     }
     if (s >= 0) s = lc__train_batch(t, batch, false);
     lc__signal_fd_share(t->ranks->signals, false);
