@@ -213,6 +213,7 @@ lc_status lc_tensor_gather(lc_tensor *t, void *data, size_t bytes)
 lc_status lc_item(lc_tensor *t, double *value)
 {
     lc_view v;
+    LC__NEEDS(value, LC_ERR_ARGUMENT);
     LC_TRY(check_made(t, "lc_item"));
     if (lc__numel(&t->type) != 1) {
         char text[128];

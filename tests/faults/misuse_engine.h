@@ -43,7 +43,7 @@ N(lc_tensor_requires_grad, (H(TENSOR)))
 S(lc_tensor_read, (H(TENSOR), P(OUT), 24))
 S(lc_tensor_gather, (H(TENSOR), P(OUT), 24))
 S(lc_tensor_write, (H(TENSOR), P(LIST), 24))
-S(lc_item, (H(TENSOR), P(NUMBERS)))
+S(lc_item, (H(TENSOR), P(OUT)))
 /* ---- graph.h ---- */
 S(lc_device_describe, (P(WORD), P(OUT)))
 N(lc_processors, ())

@@ -149,10 +149,24 @@ mutate 'any optimizer by bucket' src/optim/macros.c 's/opt->ops->elementwise;/tr
 mutate 'sums added up again without samples' src/core/loop/optimize.c 's/lc__peers_before_backward(t->graph);//' test_under_way:without_samples
 mutate 'gradient of only one rank left out' src/parallel/reduce/reducer.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_partial_gradients:some_ranks
 mutate 'ranks that get nothing keep what they gave' src/parallel/collectives/collectives.c 's/memset(to, 0, bytes);/;/' test_collectives:values
+# ---- low copies ----
+mutate 'a write by the host that low copies miss' src/tensor/host_access.c 's/    lc__tensor_written(t);\n//' test_keep_low
+mutate 'a write by a step that low copies miss' src/engine/run/execute.c 's/i < p->n_written;/i < 0;/' test_keep_low
+mutate 'a low copy of what the step has written' src/optim/keep_low.c 's/is_written(x, t, 0, i, false) || //' test_keep_low:written_last
+mutate 'an update that does not know of new low copies' src/engine/plan/plan.c 's/if (s->n_low >= 0 \&\& /if (false \&\& /' test_keep_low:written_last
+mutate 'an update that makes no low copy old' src/optim/keep_low.c 's/kind != both/kind < 0/' test_keep_low:written_last
+mutate 'updates that make all low copies old' src/optim/keep_low.c 's/kind != both/true/' test_keep_low:write_both
+mutate 'a low copy of a value that has moved' src/tensor/low.c 's/now\.id == from\.id \&\& //' test_keep_low
+mutate 'a low copy of every segment' src/optim/update.c 's/low \&\& entry\[LC_S_LOW\]/low/' test_cpu_training_kernels:updates
 # ---- sharded ----
+mutate 'f32 gathered for ranks that gather 16 bits' src/parallel/reduce/reducer_uneven.c 's/call\.dtype = r->g->low;//' test_low_gather:without_samples
+mutate 'vectors one on top of the other' src/parallel/reduce/unit_vectors.c 's/\*at += in_slice/*at += 0 * in_slice/' test_low_gather:travels_in_16_bits
+mutate 'a matrix of f32 in a unit of 16 bits' src/parallel/reduce/place_slices.c 's/u->whole |= !lc__is_vector(u->flat, p->index);/u->whole |= false;/' test_low_gather:a_unit_with_a_matrix
+mutate 'a rounded slice that is overwritten while it is sent' src/parallel/reduce/gather_units.c 's/if (u->low) t\.wait->in\[1\] = [^;]*;//' test_low_gather:travels_in_16_bits
+mutate 'products that round parameters in slices' src/engine/plan/read_rounded.c 's/ \&\& !r\.from->is_slice//' test_low_gather:travels_in_16_bits
 mutate 'parameters not gathered after an update' src/optim/expand_update.c 's/if (any \&\& !sharding->parameter) LC_TRY(updated(b, state->flat, u));//' test_sync:sharded
-mutate 'parameters gathered before an update' src/parallel/reduce/place_slices.c 's/return at > c->barrier ? at : c->barrier + 1;/return at;/' test_sync:after_the_update
-mutate 'slices of another unit gathered' src/parallel/reduce/place_slices.c 's/launch->ints\[LC__SYNC_OFFSET\] = u->u->at;/launch->ints[LC__SYNC_OFFSET] = 0;/' test_sync:sharded
+mutate 'parameters gathered before an update' src/parallel/reduce/gather_units.c 's/return at > c->barrier ? at : c->barrier + 1;/return at;/' test_sync:after_the_update
+mutate 'slices of another unit gathered' src/parallel/reduce/gather_units.c 's/u->low ? 0 : u->u->at;/0;/' test_sync:sharded
 mutate 'gradients of the slice of another rank' src/parallel/reduce/expand_sync.c 's/ints\[LC__SYNC_OFFSET\] = s->rank \* u->slice;/ints[LC__SYNC_OFFSET] = (s->size - 1 - s->rank) * u->slice;/' test_sync:sharded
 mutate 'slices that begin as another rank'"'"'s' src/tensor/initial.c 's/lc__initial_range(t, begin, count, out);/lc__initial_range(t, 0, count, out);/' test_slices
 mutate 'slices of other seeds' src/core/ranks/same_run.c 's/return \*sent ? lc__tensor_set_initial(t, &begin.initial) : LC_OK;/return LC_OK;/' test_slices
