@@ -83,7 +83,10 @@ static void drop(lc__low *low, int n)
 
 void lc__low_free(lc_flat *flat)
 {
-    for (int kind = 0; kind < LC__LOW_KINDS; kind++) drop(flat->low[kind], flat->n);
+    for (int kind = 0; kind < LC__LOW_KINDS; kind++) {
+        drop(flat->low[kind], flat->n);
+        flat->low[kind] = NULL;
+    }
 }
 
 lc_status lc__low_copy(lc_flat *flat, int k, lc_dtype dtype, lc_tensor **out)

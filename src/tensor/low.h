@@ -34,6 +34,7 @@ bool lc__low_is_old(const lc_flat *flat, int k, int kind, const void *at);
 void lc__low_made(const lc_flat *flat, int k, int kind, const void *at);
 /* The memory of all copies. */
 int64_t lc__low_bytes(const lc_flat *flat);
+/* Also where offsets change: the copies have the old ones. */
 void lc__low_free(lc_flat *flat);
 
 /* The counters of writes to the memory that t is in, one for each kind of copy. */

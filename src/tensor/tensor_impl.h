@@ -171,7 +171,7 @@ struct lc_flat {
     uint8_t *has_gradient;              /* per parameter: accumulated since the last lc_zero_grad */
     uint8_t *trained;                   /* per parameter: requires_grad */
     struct lc__low *low[LC__LOW_KINDS]; /* low copies of parameters (low.h); NULL: none */
-    int n_low;                          /* how many there are */
+    int n_low;                          /* how many were made */
     struct lc__sharding *sharding;      /* slice.h; NULL: not sharded */
     int refs;
 };

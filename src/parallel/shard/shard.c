@@ -5,6 +5,7 @@
 #include "comm/agree.h"
 #include "tensor/host_access.h"
 #include "tensor/initial.h"
+#include "tensor/low.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -93,6 +94,7 @@ lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, lc_comm *replicas, int st
     else
         LC_TRY_GOTO(status, done, lc_tensor_new(dtype, 1, &count, &whole));
     /* From here on until the parameters have moved nothing can fail. */
+    lc__low_free(flat);
     memcpy(flat->offset, offset, (size_t)flat->n * sizeof *offset);
     flat->count = count;
     flat->sharding = s;
