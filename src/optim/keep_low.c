@@ -92,14 +92,19 @@ static bool keeps_low(const lc_graph *g, int *kind)
     return lc_dtype_size(g->low) == 2 && !g->devices && lc__on_host(g->on);
 }
 
+/* The flat buffer that t is all parameters of; NULL: none. */
+static lc_flat *flat_with(const lc_graph *g, const lc_tensor *t)
+{
+    for (int i = 0; i < g->n_flats; i++)
+        if (g->flats[i]->parameter == t) return g->flats[i];
+    return NULL;
+}
+
 /* The flat buffer whose whole parameters the node updates; NULL: it does something else, or updates slices. */
 static lc_flat *updated_by(const keeping *x, const lc_ir_node *n)
 {
     const lc_graph *g = x->b->g;
-    if (!lc__is_update(n->op) || x->maker[n->in[0]] >= 0) return NULL;
-    for (int i = 0; i < g->n_flats; i++)
-        if (g->flats[i]->parameter == g->values[n->in[0]]) return g->flats[i];
-    return NULL;
+    return lc__is_update(n->op) && x->maker[n->in[0]] < 0 ? flat_with(g, g->values[n->in[0]]) : NULL;
 }
 
 /* Whether a node of [begin, end) writes the memory of t. */
@@ -188,20 +193,23 @@ static lc_status note(lc_plan *p, uint64_t *writes)
     return LC_OK;
 }
 
-/* Replays write the memory of t, and the copies of one kind if it is not negative. */
-static lc_status note_write(lc_plan *p, lc_tensor *t, int both)
-{
-    for (int kind = 0; kind < LC__LOW_KINDS; kind++)
-        if (kind != both) LC_TRY(note(p, &lc__tensor_writes(t)[kind]));
-    return LC_OK;
-}
-
 /* A parameter that the program has not freed: the step has one. */
 static lc_tensor *any_of(const lc_flat *flat)
 {
     int k = 0;
     while (!flat->parameters[k]) k++;
     return flat->parameters[k];
+}
+
+/* Replays write the memory of t, and the copies of one kind if it is not negative. The buffer of a single parameter,
+ * which was not moved, owns no memory: the parameter counts the writes. */
+static lc_status note_write(const lc_graph *g, lc_plan *p, lc_tensor *t, int both)
+{
+    const lc_flat *flat = flat_with(g, t);
+    if (flat) t = any_of(flat);
+    for (int kind = 0; kind < LC__LOW_KINDS; kind++)
+        if (kind != both) LC_TRY(note(p, &lc__tensor_writes(t)[kind]));
+    return LC_OK;
 }
 
 static lc_status note_update(const keeping *x, lc_ir_node *n, lc_flat *flat)
@@ -212,7 +220,7 @@ static lc_status note_update(const keeping *x, lc_ir_node *n, lc_flat *flat)
     for (int i = 0; i < p->n_flats; i++)
         if (p->flats[i].flat == flat) p->flats[i].n_low = flat->n_low;
     if (both) LC_TRY(update_both(x->b, n, flat, kind));
-    return note_write(p, any_of(flat), both ? kind : -1);
+    return note_write(x->b->g, p, flat->parameter, both ? kind : -1);
 }
 
 static lc_status note_writes(const keeping *x, lc_ir_node *n)
@@ -223,7 +231,7 @@ static lc_status note_writes(const keeping *x, lc_ir_node *n)
     for (int k = 0; k < n->n_in; k++) {
         if (!(n->op->mutated_inputs >> k & 1) || n->in[k] == LC_ABSENT) continue;
         lc_tensor *t = lc__memory_of(x->b->g, x->b->nodes, x->maker, n->in[k]);
-        if (t) LC_TRY(note_write(x->b->plan, t, -1));
+        if (t) LC_TRY(note_write(x->b->g, x->b->plan, t, -1));
     }
     return LC_OK;
 }

@@ -251,4 +251,32 @@ TEST(other_writes_make_copies_old)
     end(&w);
 }
 
+/* A step before there is an optimizer leaves the parameter where it is. */
+TEST(a_single_parameter_is_updated_in_place)
+{
+    world w;
+    begin(&w, 3);
+    lc_module m;
+    lc_module_init(&m, NULL, 1);
+    lc_tensor *t = lc_module_add_parameter(&m, "a", LC_F32, LC_ROW_MAJOR, 2, shape, (lc_init){0}), *y[READERS];
+    lc_optimizer *muon = NULL;
+    put(&w, t);
+    for (int i = 0; i < 4; i++) {
+        float now[SIZE];
+        read_of(t, now);
+        CHECK_OK(lc_step_begin(w.bf16, 100 + (uint64_t)i, 0));
+        products(&w, t, y);
+        lc_backward(lc_sum(lc_square(y[0])));
+        if (muon) lc_optimizer_step(muon);
+        CHECK_OK(lc_step_run(w.bf16));
+        check(y, now, LC_BF16, "trains the only parameter");
+        lc_zero_grad(w.bf16);
+        CHECK_OK(lc_step_end(w.bf16));
+        if (!muon) muon = lc_muon(&m, .lr = 0.1);
+    }
+    lc_optimizer_free(muon);
+    lc_module_release(&m);
+    end(&w);
+}
+
 TEST_MAIN
