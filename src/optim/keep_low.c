@@ -136,6 +136,18 @@ static lc_tensor *rounded_by(const keeping *x, int i)
     return is_written(x, t, 0, i, false) || is_written(x, t, i, last, true) ? NULL : t;
 }
 
+/* The flat buffer lives as long as the plan. The graph does not get to know it: that would say that it trains these
+ * parameters. */
+static lc_status hold(lc_plan *p, lc_flat *flat)
+{
+    for (int i = 0; i < p->n_copied; i++)
+        if (p->copied[i] == flat) return LC_OK;
+    LC_TRY(lc__grow_one(&p->copied, p->n_copied, "the plan of a step"));
+    __atomic_fetch_add(&flat->refs, 1, __ATOMIC_RELAXED);
+    p->copied[p->n_copied++] = flat;
+    return LC_OK;
+}
+
 /* Replaces the node, which rounds t, by one that only does so if it must, and its result by the copy. */
 static lc_status keep(const keeping *x, lc_ir_node *n, lc_tensor *t)
 {
@@ -144,7 +156,7 @@ static lc_status keep(const keeping *x, lc_ir_node *n, lc_tensor *t)
     uint32_t *in = lc__build_alloc(b, 2 * sizeof *in);
     int64_t *ints = lc__build_alloc(b, LC__REFRESH_INTS * sizeof *ints);
     if (!in || !ints) return LC_ERR_MEMORY;
-    LC_TRY(lc__graph_add_flat(b->g, t->flat)); /* as long as the plan exists */
+    LC_TRY(hold(b->plan, t->flat));
     LC_TRY(lc__low_copy(t->flat, t->flat_index, value->type.dtype, &value->outside));
     ints[LC__REFRESH_FLAT] = (int64_t)(uintptr_t)t->flat;
     ints[LC__REFRESH_INDEX] = t->flat_index;

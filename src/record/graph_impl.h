@@ -188,6 +188,8 @@ typedef struct lc_plan {
     lc_write *writes; /* for later segments of the step */
     uint32_t n_writes, cap_writes;
     uint64_t **written; /* counters of writes to memory (tensor/low.h) */
+    lc_flat **copied;   /* flat buffers whose low copies it reads: it holds them */
+    int n_copied;
     uint32_t n_written, cap_written;
     /* ---- types of the values recorded, so that a hit infers nothing ---- */
     uint32_t value_0, n_values;

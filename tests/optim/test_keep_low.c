@@ -279,4 +279,32 @@ TEST(a_single_parameter_is_updated_in_place)
     end(&w);
 }
 
+/* Else gradients were divided by the number of all backward passes so far. */
+TEST(reading_a_frozen_parameter_does_not_train_its_neighbor)
+{
+    world w;
+    begin(&w, 4);
+    lc_module m;
+    lc_module_init(&m, NULL, 1);
+    const int64_t one[] = {1};
+    lc_tensor *t = lc_module_add_parameter(&m, "t", LC_F32, LC_ROW_MAJOR, 1, one, (lc_init){0}), *y[READERS];
+    lc_optimizer *sgd = lc_sgd(&m, .lr = 0.5);
+    lc_tensor_set_requires_grad(w.w[0], false);
+    for (uint64_t i = 0; i < 4; i++) {
+        CHECK_OK(lc_step_begin(w.bf16, 100 + i, 0));
+        products(&w, w.w[0], y);
+        lc_backward(lc_sum(t));
+        lc_optimizer_step(sgd);
+        lc_optimizer_zero_grad(sgd);
+        CHECK_OK(lc_step_run(w.bf16));
+        CHECK_OK(lc_step_end(w.bf16));
+    }
+    float got;
+    CHECK_OK(lc_tensor_read(t, &got, sizeof got));
+    CHECK_NEAR(got, -2, 0);
+    lc_optimizer_free(sgd);
+    lc_module_release(&m);
+    end(&w);
+}
+
 TEST_MAIN

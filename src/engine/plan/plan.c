@@ -81,6 +81,8 @@ void lc__plan_free(lc_plan *p)
     free(p->flats);
     free(p->writes);
     free(p->written);
+    for (int i = 0; i < p->n_copied; i++) lc__flat_unref(p->copied[i]);
+    free(p->copied);
     free(p->nodes);
     free(p->node_sites);
     free(p->in);
