@@ -84,7 +84,10 @@ static bool trains_all(const lc_optimizer *opt, lc_graph *g)
     int64_t all = 0, own = 0;
     if (g->toggled || !know_flats(g)) return false;
     for (int i = 0; i < g->n_flats; i++)
-        for (int k = 0; k < g->flats[i]->n; k++) all += g->flats[i]->parameters[k]->requires_grad;
+        for (int k = 0; k < g->flats[i]->n; k++) {
+            const lc_tensor *p = g->flats[i]->parameters[k]; /* NULL: it was freed, or has moved to another buffer */
+            all += p && p->requires_grad;
+        }
     for (int i = 0; i < opt->n_groups; i++)
         for (int k = 0; k < opt->groups[i].n_parameters; k++) own += is_trained_in(opt->groups[i].parameters[k], g);
     return all > 0 && own == all;

@@ -307,4 +307,34 @@ TEST(reading_a_frozen_parameter_does_not_train_its_neighbor)
     end(&w);
 }
 
+/* A step before there is an optimizer, whose parameters then move to a buffer of their own. */
+TEST(parameters_move_while_a_graph_trains_them)
+{
+    float values[SIZE];
+    world w;
+    begin(&w, 5);
+    lc_module m;
+    lc_module_init(&m, NULL, 1);
+    lc_tensor *a = lc_module_add_parameter(&m, "a", LC_F32, LC_ROW_MAJOR, 2, shape, (lc_init){0}), *y[READERS];
+    lc_tensor *b = lc_module_add_parameter(&m, "b", LC_F32, LC_ROW_MAJOR, 2, shape, (lc_init){0});
+    lc_optimizer *sgd = NULL;
+    put(&w, a);
+    put(&w, b);
+    for (uint64_t i = 0; i < 4; i++) {
+        read_of(a, values);
+        CHECK_OK(lc_step_begin(w.bf16, 100 + i, 0));
+        products(&w, a, y);
+        lc_backward(lc_sum(lc_mul(y[0], b)));
+        if (sgd) lc_optimizer_step(sgd);
+        if (sgd) lc_optimizer_zero_grad(sgd);
+        CHECK_OK(lc_step_run(w.bf16));
+        check(y, values, LC_BF16, "trains what has moved");
+        CHECK_OK(lc_step_end(w.bf16));
+        if (!sgd) sgd = lc_sgd(&m, .lr = 0.1);
+    }
+    lc_optimizer_free(sgd);
+    lc_module_release(&m);
+    end(&w);
+}
+
 TEST_MAIN
