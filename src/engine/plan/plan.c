@@ -41,8 +41,9 @@ void *lc__build_alloc(lc_build *b, size_t bytes)
 
 uint32_t lc__build_value(lc_build *b, const lc_type *type)
 {
+    const lc_ir_value made = {.type = *type, .storage = -1, .exact = LC_ABSENT}; /* type may be another value's */
     if (lc__grow(&b->values, &b->cap_values, b->n_values, 1, "the plan of a step") < 0) return LC_ABSENT;
-    b->values[b->n_values] = (lc_ir_value){.type = *type, .storage = -1, .exact = LC_ABSENT};
+    b->values[b->n_values] = made;
     return b->n_values++;
 }
 
