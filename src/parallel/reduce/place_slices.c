@@ -12,7 +12,7 @@
  * memory alive to the end.
  *
  * In mixed precision most parameters are only read after they have been rounded to 16 bits. A unit in which that is
- * true of all but vectors (biases, weights of norms) travels in 16 bits: a rank rounds its slice, and readers of a
+ * true of all except vectors (biases, weights of norms) travels in 16 bits: a rank rounds its slice, and readers of a
  * rounded parameter read a range of the gathered unit. Vectors that are read in f32 are gathered apart from the rest,
  * and put together from the pieces that ranks have.
  *
