@@ -23,7 +23,6 @@ static const struct {
 } allowed[] = {
     {"base/io.c", "rename", 1, "the system's side of the table"},
     {"base/io.c", "unlinkat", 1, "the system's side of the table, called by remove.c"},
-    {"base/io.c", "ftruncate", 1, "the system's side of the table"},
     {"base/io.c", "SYS_renameat2", 2, "the system's side of the table: exchanging names loses no file"},
     {"base/memory_file.c", "ftruncate", 1, "the size of a file without a name"},
     {"core/checkpoint/place.c", "rename", 4, "of directories, which can only replace an empty one"},
