@@ -148,6 +148,17 @@ static lc_status hold(lc_plan *p, lc_flat *flat)
     return LC_OK;
 }
 
+/* The low copy of t. What a limit of memory leaves for steps is less by each new one. */
+static lc_status copy_of(lc_graph *g, const lc_tensor *t, lc_dtype dtype, lc_tensor **out)
+{
+    const int before = t->flat->n_low;
+    int64_t *most = &g->options.max_bytes;
+    LC_TRY(lc__low_copy(t->flat, t->flat_index, dtype, out));
+    if (*most > 0 && t->flat->n_low > before)
+        *most = *most > (int64_t)(*out)->bytes ? *most - (int64_t)(*out)->bytes : 1;
+    return LC_OK;
+}
+
 /* Replaces the node, which rounds t, by one that only does so if it must, and its result by the copy. */
 static lc_status keep(const keeping *x, lc_ir_node *n, lc_tensor *t)
 {
@@ -157,7 +168,7 @@ static lc_status keep(const keeping *x, lc_ir_node *n, lc_tensor *t)
     int64_t *ints = lc__build_alloc(b, LC__REFRESH_INTS * sizeof *ints);
     if (!in || !ints) return LC_ERR_MEMORY;
     LC_TRY(hold(b->plan, t->flat));
-    LC_TRY(lc__low_copy(t->flat, t->flat_index, value->type.dtype, &value->outside));
+    LC_TRY(copy_of(b->g, t, value->type.dtype, &value->outside));
     ints[LC__REFRESH_FLAT] = (int64_t)(uintptr_t)t->flat;
     ints[LC__REFRESH_INDEX] = t->flat_index;
     ints[LC__REFRESH_KIND] = lc__low_kind(value->type.dtype);

@@ -337,4 +337,38 @@ TEST(parameters_move_while_a_graph_trains_them)
     end(&w);
 }
 
+/* ---- memory ---- */
+
+/* A step that reads a parameter, with `most` bytes for its results; *needed: for those. */
+static lc_status step_within(int64_t most, int64_t *needed)
+{
+    world w;
+    lc_graph *g;
+    lc_graph_stats stats;
+    lc_tensor *y[READERS];
+    lc_graph_args args = lc_graph_defaults();
+    begin(&w, 3);
+    args.autocast = LC_BF16;
+    args.max_bytes = most;
+    CHECK_OK(lc_graph_new_with(&g, &args));
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    products(&w, w.w[0], y);
+    lc_status status = lc_step_run(g);
+    lc_graph_get_stats(g, &stats);
+    *needed = stats.planned_bytes;
+    CHECK_OK(lc_step_end(g));
+    lc_graph_free(g);
+    end(&w);
+    return status;
+}
+
+TEST(copies_count_as_memory_of_steps)
+{
+    int64_t needed, unused;
+    const int64_t copy = SIZE * (int64_t)sizeof(uint16_t);
+    CHECK_OK(step_within(0, &needed));
+    CHECK_OK(step_within(needed + copy, &unused));
+    CHECK_STATUS(step_within(needed + copy - 1, &unused), LC_ERR_MEMORY);
+}
+
 TEST_MAIN
