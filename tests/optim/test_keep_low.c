@@ -356,7 +356,7 @@ static lc_status step_within(int64_t most, int64_t *needed)
     lc_status status = lc_step_run(g);
     lc_graph_get_stats(g, &stats);
     *needed = stats.planned_bytes;
-    CHECK_OK(lc_step_end(g));
+    (void)!lc_step_end(g); /* the same error */
     lc_graph_free(g);
     end(&w);
     return status;

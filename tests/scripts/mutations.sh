@@ -158,6 +158,9 @@ mutate 'an update that makes no low copy old' src/optim/keep_low.c 's/kind != bo
 mutate 'updates that make all low copies old' src/optim/keep_low.c 's/kind != both/true/' test_keep_low:write_both
 mutate 'a low copy of a value that has moved' src/tensor/low.c 's/now\.id == from\.id \&\& //' test_keep_low
 mutate 'a low copy of every segment' src/optim/update.c 's/low \&\& entry\[LC_S_LOW\]/low/' test_cpu_training_kernels:updates
+mutate 'low copies at offsets of other fits' src/parallel/shard/shard.c 's/    lc__low_free(flat);\n//' test_low_fits
+mutate 'low copies that a graph seems to train' src/optim/keep_low.c 's/LC_TRY(hold(b->plan, t->flat));/LC_TRY(lc__graph_add_flat(b->g, t->flat));/' test_keep_low
+mutate 'low copies that no limit of memory knows' src/optim/keep_low.c 's/if (\*most > 0 \&\& /if (false \&\& /' test_keep_low:memory_of_steps
 # ---- sharded ----
 mutate 'f32 gathered for ranks that gather 16 bits' src/parallel/reduce/reducer_uneven.c 's/call\.dtype = r->g->low;//' test_low_gather:without_samples
 mutate 'vectors one on top of the other' src/parallel/reduce/unit_vectors.c 's/\*at += in_slice/*at += 0 * in_slice/' test_low_gather:travels_in_16_bits
