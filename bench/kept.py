@@ -4,9 +4,10 @@
 
     bench/kept.py [WORK...] [--precisions 32-true,bf16-mixed] [--batch N] [--python PYTHON]
 
-WORK: resnet18, gpt (the default), mlp, fashion. Counted are results of the forward pass that the backward pass reads,
-also copies of weights in 16 bits, but neither parameters nor the batch. PYTHON has torch; without it only lightc is
-measured. --parts lists lightc's by the operators that write and read them.
+WORK: resnet18, gpt (the default), mlp, fashion. Counted are results of the forward pass that the backward pass reads, but
+neither parameters nor the batch. Copies of weights in 16 bits are such results of PyTorch's; lightc keeps them between
+steps. PYTHON has torch; without it only lightc is measured. --parts lists lightc's by the operators that write and read
+them.
 """
 import argparse
 import collections
