@@ -4,7 +4,7 @@
  * Operators read the copy, after an operator that makes it again if the parameter has been written since it was made.
  * Updates write both. Everything else that writes a parameter is noted in the plan, whose replays make copies of that
  * memory old. A step that writes a parameter between rounding it and the last use of the result rounds it itself, and
- * so does one that has written it before by something else than an update.
+ * so does one that has already written it other than by an update.
  *
  * Runs when the order of nodes is final. Devices have no such copies, nor have parameters that are in slices. */
 #include "optim/keep_low.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Low copies of parameters: a step of mixed precision sees what was written last, and rounds a parameter only if
- * something else than an update has. A product of the identity and a weight is the rounded weight. */
+ * something other than an update has. A product of the identity and a weight is the rounded weight. */
 #include "test.h"
 
 #include "base/number.h"
