@@ -59,7 +59,7 @@ enum { LC_OFF = 0, LC_ON = 1, LC_AUTO = 2 };
 #define LC_CALL_LIST_(list, function, type, each, before, ...)                                                         \
     __extension__({                                                                                                    \
         type list[] = {LC_MAP_(each, , __VA_ARGS__)};                                                                  \
-        LC_APPLY_(function, LC_OPEN_ before LC_CAST_(int, sizeof(list) / sizeof(list[0])), list, LC_HERE);                     \
+        LC_APPLY_(function, LC_OPEN_ before LC_CAST_(int, sizeof(list) / sizeof(list[0])), list, LC_HERE);             \
     })
 
 /* The value of FUNCTION_with(before..., out, &args), where args is a KIND_args with the defaults of KIND and then the

@@ -288,7 +288,7 @@ static lc_status check_input(const lc_op *op, const lc_tensor *t, int i)
     return lc_fail(LC_ERR_STATE, "%s is the result of a failed operation: %s", what, lc_error_message());
 }
 
-/* What an operator of the program writes must outlive the step. */
+/* An operator of the program may write only tensors that outlive the step. */
 static lc_status check_written(const lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in)
 {
     char what[80];

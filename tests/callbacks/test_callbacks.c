@@ -407,8 +407,8 @@ static lc_status use_lbfgs(lc_module *self, lc_optimizers *out)
     return lc_optimizers_add(out, lc_lbfgs(self, .lr = 0.1, .max_iter = 3));
 }
 
-/* What an optimizer remembers from before the pruning would move them. Neither the next optimizer of a batch must see
- * that, nor the next evaluation of LBFGS. */
+/* Momentum and other state from before the pruning would move pruned weights. Neither the next optimizer of a batch
+ * must see that, nor the next evaluation of LBFGS. */
 TEST(pruned_weights_stay_zero_within_a_batch)
 {
     static const char *const paths[] = {"backbone.l1.weight"};

@@ -83,7 +83,7 @@ TEST(clang_cxx20)
     compile("clang++", "c++20");
 }
 
-/* What macros expand to has no casts of C, of which many C++ programs want to be warned. */
+/* Macros expand to no C casts: many C++ programs are compiled with a warning about those. */
 TEST(no_old_casts)
 {
     static const char program[] = "#include <lightc/lightc.h>\n"

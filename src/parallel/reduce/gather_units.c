@@ -58,7 +58,7 @@ static lc_status new_transfer(lc__placing *x, const lc__cluster *c, lc__gathered
     t->begin->ints[LC__SYNC_REDUCER] = t->wait->ints[LC__SYNC_REDUCER] = (int64_t)(uintptr_t)x->r;
     t->begin->ints[LC__SYNC_SLOT] = t->wait->ints[LC__SYNC_SLOT] = x->slots++;
     t->begin->ints[LC__SYNC_COUNT] = count;
-    t->begin->ints[LC__SYNC_UNIT] = 3 * c->unit + (int)what;
+    t->begin->ints[LC__SYNC_UNIT] = lc__gather_of(c->unit, what);
     return LC_OK;
 }
 

@@ -20,7 +20,7 @@ typedef struct lc__spot {
     lc_site site;
 } lc__spot;
 
-/* What a value refers to. */
+/* The kinds of values that the pass distinguishes. */
 typedef enum lc__meaning {
     LC__NOTHING = 0,
     LC__GRADIENT,

@@ -108,9 +108,14 @@ lc_status lc__reducer_whole_gradient(lc_peer *p, const lc_flat *flat, int i, lc_
 lc_status lc__reducer_next_bucket(lc_peer *p, struct lc_build *b, lc_flat *flat, lc__unit *u, bool *any);
 lc_status lc__reducer_updated(lc_peer *p, struct lc_build *b, lc_flat *flat, const lc__unit *u);
 
-/* What is gathered of a unit: it is in f32, it is rounded to the graph's low type, or only its vectors. In
- * LC__SYNC_UNIT: 3 times the unit, and one of these. */
-typedef enum lc__gathered { LC__GATHERED_F32, LC__GATHERED_LOW, LC__GATHERED_VECTORS } lc__gathered;
+/* A gather brings a unit in f32, the unit rounded to the graph's low type, or only the unit's vectors. Its
+ * LC__SYNC_UNIT has the unit and which of these it is. */
+typedef enum lc__gathered { LC__GATHERED_F32, LC__GATHERED_LOW, LC__GATHERED_VECTORS, LC__GATHERED_KINDS } lc__gathered;
+static inline int64_t lc__gather_of(int64_t unit, lc__gathered what)
+{
+    return unit * LC__GATHERED_KINDS + what;
+}
+
 /* unit_vectors.c: the vectors of a unit are its parameters of at most one dimension. Each rank sends those elements
  * that are in its slice, one after the other, and up to the number of the rank that has most. */
 bool lc__is_vector(const lc_flat *flat, int k);

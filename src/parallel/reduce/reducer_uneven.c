@@ -82,12 +82,13 @@ static const void *own_vectors(lc__reducer *r, const lc_flat *flat, const lc__un
 static void gather_for_others(lc__reducer *r, int64_t which)
 {
     const lc_flat *flat = NULL;
-    const lc__unit *u = unit_at(r, which / 3, &flat);
+    const lc__unit *u = unit_at(r, which / LC__GATHERED_KINDS, &flat);
     const lc_tensor *p = flat->sharding->parameter;
     const size_t bytes = (size_t)u->slice * lc_dtype_size(p->type.dtype);
     lc_comm_call call = {.op = LC_COMM_ALL_GATHER, .dtype = p->type.dtype, .out = r->scratch, .count = u->slice};
-    switch ((lc__gathered)(which % 3)) {
+    switch ((lc__gathered)(which % LC__GATHERED_KINDS)) {
     case LC__GATHERED_F32:
+    case LC__GATHERED_KINDS:
         call.in = slice_bytes(r, p, u->at, bytes, (char *)r->scratch + (size_t)lc_comm_rank(r->slices) * bytes);
         break;
     case LC__GATHERED_LOW:
