@@ -58,7 +58,7 @@ static const void *slice_bytes(lc__reducer *r, const lc_tensor *p, int64_t from,
 static const void *own_low(lc__reducer *r, const lc__unit *u, const lc_tensor *p)
 {
     const size_t low = (size_t)u->slice * lc_dtype_size(r->g->low);
-    const int ranks = lc_comm_size(r->slices);
+    const size_t ranks = (size_t)lc_comm_size(r->slices);
     char *own = (char *)r->scratch + (size_t)lc_comm_rank(r->slices) * low, *behind = (char *)r->scratch + ranks * low;
     const void *f32 = slice_bytes(r, p, u->at, (size_t)u->slice * sizeof(float), behind);
     for (int64_t i = 0; i < u->slice; i++) lc__set_number(own, r->g->low, i, lc__number_at(f32, LC_F32, i));
