@@ -7,9 +7,11 @@
 #include "fail_malloc.h"
 #include "kernel_check.h"
 
-typedef enum which { FORWARD, INPUT_GRAD, WEIGHT_GRAD, KINDS } which;
+/* TRANSPOSED: the gradient of the input by the transposed algorithm. */
+typedef enum which { FORWARD, INPUT_GRAD, TRANSPOSED, WEIGHT_GRAD, KINDS } which;
 
-static const lc_op *const ops[KINDS] = {&lc__op_conv, &lc__op_conv_input_grad, &lc__op_conv_weight_grad};
+static const lc_op *const ops[KINDS] = {&lc__op_conv, &lc__op_conv_input_grad, &lc__op_conv_input_grad,
+                                        &lc__op_conv_weight_grad};
 static const char *const sets[] = {"base", "avx2", "avx512"};
 #define SETS ((int)(sizeof sets / sizeof *sets))
 
@@ -69,7 +71,7 @@ static void describe(conv_call *k, which kind, const geometry *g, extras e, lc_d
     k->in[0] = kind == FORWARD ? x : y;
     k->in[1] = kind == WEIGHT_GRAD ? x : w;
     k->in[2] = absent();
-    k->out[0] = kind == FORWARD ? y : kind == INPUT_GRAD ? x : w;
+    k->out[0] = kind == FORWARD ? y : kind == WEIGHT_GRAD ? w : x;
     if (e.bias) k->in[2] = dense_view(dtype, CHECK_ROW_MAJOR, 1, &k->out[0].shape[1]);
     if (kind == FORWARD) {
         k->ints[8] = e.relu;
@@ -152,11 +154,12 @@ static const lc_kernel *winograd(int set, which kind)
 {
     const lc__isa *isa = lc__isa_find(sets[set]);
     if (!isa) return NULL;
-    const geometry large = {16, 64, 64, 32, 32, 1};
+    const geometry large = {16, 64, 64, 32, 32, 1}, unpadded = {16, 64, 64, 14, 14, 0};
     conv_call k;
-    describe(&k, kind, &large, (extras){0}, LC_F32);
+    describe(&k, kind, kind == TRANSPOSED ? &unpadded : &large, (extras){0}, LC_F32);
     const lc_kernel *kernel = lc__isa_kernel(isa, &k.call);
     if (!kernel || strncmp(kernel->name, "winograd", 8)) TEST_FAIL("%s has no Winograd %s", sets[set], ops[kind]->name);
+    if (!strstr(kernel->name, "transposed") != (kind != TRANSPOSED)) TEST_FAIL("it is %s", kernel->name);
     return kernel;
 }
 
@@ -255,6 +258,12 @@ TEST(input_gradient)
 {
     for (int i = 0; i < GEOMETRIES; i++)
         for (int form = 0; form < 2; form++) check_results(INPUT_GRAD, &geometries[i], (extras){.bias = form & 1});
+}
+
+TEST(transposed_input_gradient)
+{
+    for (int i = 0; i < GEOMETRIES; i++)
+        for (int form = 0; form < 2; form++) check_results(TRANSPOSED, &geometries[i], (extras){.bias = form & 1});
 }
 
 TEST(weight_gradient)
@@ -498,6 +507,30 @@ TEST(takes_calls_that_gain)
         for (int activation = 0; activation < 4; activation++) {
             k.ints[8] = activation;
             CHECK_EQ(taken(set, &k), activation < 2); /* tanh and sigmoid are left to oneDNN */
+        }
+    }
+}
+
+/* Images without padding, if there are enough of them, and if one of them does not fill a block. */
+TEST(transposes_what_lacks_padding)
+{
+    static const struct {
+        geometry g;
+        bool transposed;
+    } cases[] = {
+        {{100, 32, 64, 14, 14, 0}, true},  {{16, 32, 64, 14, 14, 0}, true},   {{15, 32, 64, 14, 14, 0}, false},
+        {{100, 64, 64, 16, 16, 1}, false}, {{100, 64, 64, 13, 13, 1}, false}, {{100, 64, 64, 60, 60, 0}, false},
+    };
+    conv_call k;
+    for (int set = 0; set < SETS; set++) {
+        const lc__isa *isa = lc__isa_find(sets[set]);
+        if (!isa) continue;
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            describe(&k, INPUT_GRAD, &cases[i].g, (extras){0}, LC_F32);
+            const lc_kernel *kernel = lc__isa_kernel(isa, &k.call);
+            CHECK(kernel && !strncmp(kernel->name, "winograd", 8));
+            if (!strstr(kernel->name, "transposed") == cases[i].transposed)
+                TEST_FAIL("%s: case %d is computed by %s", sets[set], (int)i, kernel->name);
         }
     }
 }

@@ -379,6 +379,9 @@ mutate 'the last panel of patches left out' src/backends/cpu/isa/product_pairs.h
 mutate 'rows of a crop that is wider than the picture' src/data/compose.c 's/ || out->shape\[2\] != part->width) return false/) return false/' test_image_transforms:part_is_that
 mutate 'the last rows of a part' src/image/jpeg.c 's/part->height - given) : LC_OK/0) : LC_OK/' test_jpeg_part
 mutate 'blocks of a kernel that are not added' src/backends/cpu/isa/winograd.c 's/y + p \* v->step_y, columns, k > 0);/y + p * v->step_y, columns, false);/' test_winograd
+mutate 'what a row of tiles adds to the next' src/backends/cpu/isa/winograd_input_grad.c 's/memcpy(band, band + others,/memcpy(band, band + shared,/' test_winograd:transposed_input
+mutate 'the last rows of the gradient of an image' src/backends/cpu/isa/winograd_input_grad.c 's/last ? WG_POINTS : WG_RESULTS/WG_RESULTS/' test_winograd:transposed_input
+mutate 'gradients of padded images transposed' src/backends/cpu/isa/winograd_input_grad.c 's/return 5 \* of_dy.count <= 4 \* of_dx.count/return true/' test_winograd:transposes
 mutate 'sums of a square of a kernel' src/backends/cpu/isa/winograd.c 's/some_of_kernel, g, own, row, outs, ins);/some_of_kernel, g, own, g->x.c, outs, ins);/' test_winograd
 mutate 'the border of images of few channels' src/backends/cpu/isa/conv_few.c 's/count, to + left);/count, to);/' test_conv_low:few_channels
 mutate 'the last numbers of patches of few channels' src/backends/cpu/isa/conv_few.c 's/for (; i < f->numbers; i++) add_channels/for (; i + 1 < f->numbers; i++) add_channels/' test_conv_low:few_channels

@@ -22,6 +22,7 @@
 #elif defined(LC_ISA_PAIRS)
 #define LC_ISA_LISTS_PAIRS(X)                                                                                          \
     X(product)                                                                                                         \
+    X(winograd_input_grad)                                                                                             \
     X(winograd)                                                                                                        \
     X(conv_low)                                                                                                        \
     X(attention_pairs)
@@ -66,6 +67,7 @@
     X(matmul_f64)                                                                                                      \
     X(conv_f64)                                                                                                        \
     X(rnn)                                                                                                             \
+    X(winograd_input_grad)                                                                                             \
     X(winograd)                                                                                                        \
     X(conv_few)                                                                                                        \
     X(conv_low)

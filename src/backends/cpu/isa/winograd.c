@@ -16,39 +16,18 @@
 #include "backends/cpu/isa/gemm.h"
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/stored.h"
-#include "backends/cpu/isa/util.h"
+#include "backends/cpu/isa/winograd_choice.h"
 #include "backends/cpu/isa/winograd_tiles.h"
 #include "backends/cpu/parallel.h"
 #include "ops/ops.h"
 
 #include <string.h>
 
-/* How much of the time of the plain algorithm this one may take to be chosen. */
-#if defined(LC_ISA_PAIRS) /* others multiply bf16 as it is, twice as fast (measured on Zen 5, with oneDNN 2.6.3) */
-#define SHARE         .37
-#define WEIGHTS_SHARE .45
-#else
-#define SHARE         .75
-#define WEIGHTS_SHARE .75
-#endif
-/* The cost of a vector of the kernel, in vector multiply-adds: if all of it stays in caches, and if it does not, also
- * if it is transformed in blocks. */
-#define KERNEL_COST  140
-#define FEW_COST     1000
-#define LARGE_COST   2000
-#define LARGE_KERNEL ((double)(16 << 20)) /* bytes, transformed */
 /* Columns of a product's second factor that are stored together. */
 #define PANEL (GEMM_VECTORS * VW)
-/* For a convolution: the most memory per thread for a block of tiles, and the fewest tiles for which fetching the
- * transformed kernel pays. */
-#define BLOCK_BYTES ((int64_t)512 << 10)
-#define BLOCK_TILES 48
-/* For a convolution that goes over its kernel: the most tiles and bytes of their points, and rows and columns of a
- * block. */
-#define FEW_TILES   192
-#define TILES_BYTES ((int64_t)16 << 20)
-#define CHUNK       128
-#define WIDE        64
+/* For a convolution that goes over its kernel: rows and columns of a block. */
+#define CHUNK 128
+#define WIDE  64
 /* For a kernel's gradient: the most channels on a square's side, the tiles to transform at a time, and the most parts
  * of the tiles that are summed separately. */
 #define SQUARE     128
@@ -83,12 +62,7 @@ static void set_bias(conv *v, const lc_view *bias)
 /* Blocks of tiles. */
 static void plan_blocks(conv *v, int64_t threads)
 {
-    int64_t tiles = BLOCK_BYTES / (WG_ALL * 4 * (v->x.c + v->y.c));
-    if (tiles < BLOCK_TILES) tiles = BLOCK_TILES;
-    int64_t blocks = (v->tiles.count + tiles - 1) / tiles;
-    blocks = (blocks + threads - 1) / threads * threads;
-    tiles = (v->tiles.count + blocks - 1) / blocks;
-    v->tiles_per_block = (tiles + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;
+    v->tiles_per_block = tiles_of_block(GEMM_ROWS, v->tiles.count, v->x.c, v->y.c, threads);
     v->step_x = point_step(v->tiles_per_block, v->x.c);
     v->step_y = point_step(v->tiles_per_block, v->y.c);
     v->step_kernel = point_step(v->x.c, v->y.c);
@@ -111,12 +85,6 @@ static void plan_few(conv *v)
 static int64_t shared_numbers(const conv *v)
 {
     return WG_ALL * (v->few ? v->step_x : v->step_kernel);
-}
-
-static bool has_few_tiles(int64_t tiles, int64_t ins, int64_t outs)
-{
-    return tiles <= FEW_TILES && WG_ALL * 4 * tiles * ins <= TILES_BYTES &&
-           (double)(WG_ALL * 4 * ins) * (double)outs > LARGE_KERNEL;
 }
 
 static conv conv_of(const lc_call *call)
@@ -191,7 +159,11 @@ static void conv_block(const void *context, int64_t begin, int64_t end, int thre
     float *x = v->scratch + thread * v->per_thread, *y = x + WG_ALL * v->step_x;
     for (int64_t t = begin; t < end; t++)
         pixels_to_points(&v->x, all_of(&v->x), &v->tiles, t, x + (t - begin) * v->x.c, v->step_x);
+    const int64_t tiles = end - begin;
     for (int p = 0; p < WG_ALL; p++) {
+        for (int64_t t = begin + tiles * p / WG_ALL; t < begin + tiles * (p + 1) / WG_ALL; t++) {
+            fetch_results(&v->y, &v->tiles, t);
+        }
         for (int64_t n = 0; n < v->y.c; n += v->panel) {
             int64_t columns = columns_of(v, n);
             gemm(end - begin, columns, v->x.c, x + p * v->step_x, v->x.c, 1,
@@ -371,53 +343,20 @@ static lc_status weight_grad_prepare(lc_call *call)
 }
 
 /* ---- supported convolutions ---- */
-static bool all_stored(const lc_call *call)
-{
-    bool yes = true;
-    for (int i = 0; i < call->n_in; i++) yes &= !given(&call->in[i]) || is_stored(call->in[i].dtype);
-    for (int k = 0; k < call->n_out; k++) yes &= !given(&call->out[k]) || is_stored(call->out[k].dtype);
-    return yes;
-}
-
-/* Whether the algorithm applies to a convolution from images x to y and takes less than `share` of the time of the
- * plain one: an estimate in vector multiply-adds, with the cost of transforms as measured on AVX-512 (per vector of
- * channels: 340 for a tile's pixels, 180 for its results, 140 for the kernel, which takes longer if it does not stay in
- * caches). */
-static bool pays(const lc_call *call, const lc_view *x, const lc_view *w, const lc_view *y, double share)
-{
-    const int64_t *ints = call->ints;
-#if defined(LC_ISA_PAIRS)
-    if (call->in[0].dtype != LC_BF16 || call->in[1].dtype != LC_BF16) return false;
-#endif
-    if (ints[0] != 2 || x->ndim != 4 || w->ndim != 4 || y->ndim != 4 || !all_stored(call)) return false;
-    for (int d = 0; d < 2; d++)
-        if (w->shape[2 + d] != 3 || ints[1 + d] != 1 || ints[3 + d] > 2 || ints[5 + d] != 1) return false;
-    int64_t c = x->shape[1], o = y->shape[1];
-    if (ints[3] != ints[4] || ints[7] != 1 || !c || !o || c % VW || o % VW || !numel(x) || !numel(y)) return false;
-    double n = (double)y->shape[0], pairs = (double)c * (double)o / VW;
-    double tiles = n * (double)((y->shape[2] + WG_RESULTS - 1) / WG_RESULTS) *
-                   (double)((y->shape[3] + WG_RESULTS - 1) / WG_RESULTS);
-    double in = (double)(x->shape[2] * x->shape[3]), out = (double)(y->shape[2] * y->shape[3]);
-    double plain = n * (in < out ? in : out) * 9 * pairs;
-    bool large = call->op != &lc__op_conv_weight_grad && WG_ALL * (double)numel(w) / 9 * sizeof(float) > LARGE_KERNEL;
-    double kernel_cost = !large ? KERNEL_COST : has_few_tiles((int64_t)tiles, c, o) ? FEW_COST : LARGE_COST;
-    double here = tiles * (WG_ALL * pairs + 340. * (double)c / VW + 180. * (double)o / VW) + kernel_cost * pairs;
-    return here < share * plain;
-}
-
 static bool conv_supports(const lc_call *call)
 {
-    return pays(call, &call->in[0], &call->in[1], &call->out[0], SHARE) && (call->ints[8] == 0 || call->ints[8] == 1);
+    return pays(call, &call->in[0], &call->in[1], &call->out[0], &call->out[0], SHARE) &&
+           (call->ints[8] == 0 || call->ints[8] == 1);
 }
 
 static bool input_grad_supports(const lc_call *call)
 {
-    return pays(call, &call->in[0], &call->in[1], &call->out[0], SHARE);
+    return pays(call, &call->in[0], &call->in[1], &call->out[0], &call->out[0], SHARE);
 }
 
 static bool weight_grad_supports(const lc_call *call)
 {
-    return pays(call, &call->in[1], &call->out[0], &call->in[0], WEIGHTS_SHARE);
+    return pays(call, &call->in[1], &call->out[0], &call->in[0], &call->in[0], WEIGHTS_SHARE);
 }
 
 static const lc_kernel conv_kernel = {

@@ -35,13 +35,23 @@ LC_INLINE void wg_pair(vf even, vf odd, vf *plus, vf *minus)
     *minus = even - odd;
 }
 
-/* B^T d: six pixels to six points. */
-LC_INLINE void wg_pixels(const vf *d, vf *t)
+/* B^T d: six pixels to six points; the first three of them are made from d[0..4], the last three from d[1..5]. */
+LC_INLINE void wg_left_pixels(const vf *d, vf *t)
 {
     t[0] = d[0] - 2.5f * d[2] + d[4];
     wg_pair(d[4] - 2.f * d[2], wg_a * (d[3] - 2.f * d[1]), &t[1], &t[2]);
-    wg_pair(d[4] - .5f * d[2], wg_b * (d[3] - .5f * d[1]), &t[3], &t[4]);
-    t[5] = d[1] - 2.5f * d[3] + d[5];
+}
+
+LC_INLINE void wg_right_pixels(const vf *d, vf *t)
+{
+    wg_pair(d[4] - .5f * d[2], wg_b * (d[3] - .5f * d[1]), &t[0], &t[1]);
+    t[2] = d[1] - 2.5f * d[3] + d[5];
+}
+
+LC_INLINE void wg_pixels(const vf *d, vf *t)
+{
+    wg_left_pixels(d, t);
+    wg_right_pixels(d, t + 3);
 }
 
 /* G g: a kernel of three. N is 1 at 0, -3/2 at +-a, 6 at +-b. */
@@ -50,6 +60,15 @@ LC_INLINE void wg_kernel3(const vf *g, vf *t)
     t[0] = g[0];
     wg_pair((-2.f / 3.f) * (g[0] + .5f * g[2]), (-2.f / 3.f * wg_a) * g[1], &t[1], &t[2]);
     wg_pair((1.f / 6.f) * (g[0] + 2.f * g[2]), (1.f / 6.f * wg_b) * g[1], &t[3], &t[4]);
+    t[5] = g[2];
+}
+
+/* The same without the factors 1 / N, for the gradient of the pixels: the tile of dy, a kernel of four, has them. */
+LC_INLINE void wg_values3(const vf *g, vf *t)
+{
+    t[0] = g[0];
+    wg_pair(g[0] + .5f * g[2], wg_a * g[1], &t[1], &t[2]);
+    wg_pair(g[0] + 2.f * g[2], wg_b * g[1], &t[3], &t[4]);
     t[5] = g[2];
 }
 
@@ -79,6 +98,27 @@ LC_INLINE void wg_results3(const vf *m, vf *y)
     y[0] = m[0] + sa + sb;
     y[1] = wg_a * (m[1] - m[2]) + wg_b * (m[3] - m[4]);
     y[2] = .5f * sa + 2.f * sb + m[5];
+}
+
+/* B m: six points to what they add to six pixels; the first three, the last three, all. */
+LC_INLINE void wg_left_pixels_back(const vf *m, vf *d)
+{
+    d[0] = m[0];
+    d[1] = m[5] - 2.f * wg_a * (m[1] - m[2]) - .5f * wg_b * (m[3] - m[4]);
+    d[2] = -2.5f * m[0] - 2.f * (m[1] + m[2]) - .5f * (m[3] + m[4]);
+}
+
+LC_INLINE void wg_right_pixels_back(const vf *m, vf *d)
+{
+    d[0] = wg_a * (m[1] - m[2]) + wg_b * (m[3] - m[4]) - 2.5f * m[5];
+    d[1] = m[0] + (m[1] + m[2]) + (m[3] + m[4]);
+    d[2] = m[5];
+}
+
+LC_INLINE void wg_pixels_back(const vf *m, vf *d)
+{
+    wg_left_pixels_back(m, d);
+    wg_right_pixels_back(m, d + 3);
 }
 
 typedef void wg_transform(const vf *from, vf *to);
