@@ -113,8 +113,8 @@ LC_INLINE void sum_channels(const lc_dtype t, const job *j, const members *of, i
         for (int u = 0; u < width; u++) {
             const int64_t at = of->at[f] + c + u * VW;
             const vf d = vget(t, j->x, x + c + u * VW) - vm[u];
-            const vi counts = (vload_bytes(j->index + at) == of->place[f]) & ~(d * vs[u] + vb[u] <= vanishing(t));
-            const vf g = vselect(counts, vget(t, j->dy, at), vzero());
+            const vmask won = vwhere_bytes(j->index + at, of->place[f]);
+            const vf g = vkeep(vwhere_not_le(won, d * vs[u] + vb[u], vanishing(t)), vget(t, j->dy, at));
             a1[u] += g;
             a2[u] += g * d;
         }
@@ -196,6 +196,8 @@ static void total_in_order(const job *j, int threads, double *lane_sums, double 
 }
 
 /* ---- dx ---- */
+#define WRITTEN_AHEAD 512 /* bytes */
+
 /* dx under a row of pooled pixels, of channels from c on; to: of the first four pixels. A gradient of -0 becomes 0, as
  * by the backward of a pooling, which adds it to 0. */
 LC_INLINE void write_channels(const lc_dtype t, const job *j, const pixels *p, void *const *to, int64_t c,
@@ -211,17 +213,27 @@ LC_INLINE void write_channels(const lc_dtype t, const job *j, const pixels *p, v
         v1[u] = vload(f1 + u * VW);
     }
     for (int64_t q = 0; q < j->z.ow; q++) {
+        const int64_t first = 2 * q * j->z.c + c;
+        vf dx[4][2];
         for (int u = 0; u < width; u++) {
-            const int64_t at = p->at + q * j->z.c + c + u * VW, i = 2 * q * j->z.c + c + u * VW;
-            const vi place = vload_bytes(j->index + at);
+            const int64_t at = p->at + q * j->z.c + c + u * VW;
+            vmask place[4];
             vf x[4], won = vzero();
             for (int k = 0; k < 4; k++) {
-                x[k] = vget(t, p->x[k], i) - vm[u];
-                won = k ? vselect(place == k, x[k], won) : x[k];
+                place[k] = vwhere_bytes(j->index + at, k);
+                x[k] = vget(t, p->x[k], first + u * VW) - vm[u];
+                won = k ? vpick(place[k], x[k], won) : x[k];
             }
-            const vf dy = vselect(won * vs[u] + vb[u] <= vanishing(t), vzero(), vget(t, j->dy, at) + vzero());
-            for (int k = 0; k < 4; k++)
-                vput(t, to[k], i, vselect(place == k, dy, vzero()) * vs[u] + (x[k] * vx[u] + v1[u]));
+            const vmask positive = vwhere_not_le(VALL, won * vs[u] + vb[u], vanishing(t));
+            const vf dy = vkeep(positive, vget(t, j->dy, at) + vzero());
+            for (int k = 0; k < 4; k++) dx[k][u] = vkeep(place[k], dy) * vs[u] + (x[k] * vx[u] + v1[u]);
+        }
+        for (int k = 0; k < 4; k++) {
+            vfetch_to_write((const char *)stored_at(t, to[k], first) + WRITTEN_AHEAD);
+            if (width == 2)
+                vput_two(t, to[k], first, dx[k][0], dx[k][1]);
+            else
+                vput(t, to[k], first, dx[k][0]);
         }
     }
 }

@@ -167,6 +167,21 @@ LC_INLINE void vput(const lc_dtype t, void *p, int64_t i, vf x)
         *(vh_any *)((uint16_t *)p + i) = t == LC_BF16 ? bf16_round(x) : f16_round(x);
 }
 
+/* 2 VW numbers: a, then b. */
+LC_INLINE void vput_two(const lc_dtype t, void *p, int64_t i, vf a, vf b)
+{
+#ifdef __AVX512BF16__
+    if (t == LC_BF16 &&
+        __builtin_expect(!(_mm512_fpclass_ps_mask((__m512)a, SUBNORMAL) | _mm512_fpclass_ps_mask((__m512)b, SUBNORMAL)),
+                         1)) {
+        _mm512_storeu_si512((uint16_t *)p + i, (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a));
+        return;
+    }
+#endif
+    vput(t, p, i, a);
+    vput(t, p, i + VW, b);
+}
+
 /* The largest number that is rounded to 0. */
 LC_INLINE float vanishing_number(const lc_dtype t)
 {

@@ -148,6 +148,69 @@ LC_INLINE vi vload_bytes(const uint8_t *p)
     return widen_bytes(*(const vb8_any *)p);
 }
 
+/* Fetches a cache line that will be written to, of which another core may have the only copy. Any address will do. */
+LC_INLINE void vfetch_to_write(const void *p)
+{
+#if defined(__AVX2__) /* such processors have the instruction, or ignore it */
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)p));
+#else
+    (void)p;
+#endif
+}
+
+/* ---- which lanes ---- */
+#if VW == 16
+typedef __mmask16 vmask;
+
+/* Where the bytes from p on are x. */
+LC_INLINE vmask vwhere_bytes(const uint8_t *p, int x)
+{
+    return _mm_cmpeq_epi8_mask(_mm_loadu_si128((const __m128i *)p), _mm_set1_epi8((char)x));
+}
+
+/* Those of `m` where a <= b does not hold. */
+LC_INLINE vmask vwhere_not_le(vmask m, vf a, vf b)
+{
+    return _mm512_mask_cmp_ps_mask(m, (__m512)a, (__m512)b, _CMP_NLE_UQ);
+}
+
+/* x there, 0 elsewhere. */
+LC_INLINE vf vkeep(vmask m, vf x)
+{
+    return (vf)_mm512_maskz_mov_ps(m, (__m512)x);
+}
+
+/* x there, y elsewhere. */
+LC_INLINE vf vpick(vmask m, vf x, vf y)
+{
+    return (vf)_mm512_mask_mov_ps((__m512)y, m, (__m512)x);
+}
+#define VALL ((vmask)0xffff)
+#else
+typedef vi vmask;
+
+LC_INLINE vmask vwhere_bytes(const uint8_t *p, int x)
+{
+    return vload_bytes(p) == x;
+}
+
+LC_INLINE vmask vwhere_not_le(vmask m, vf a, vf b)
+{
+    return m & ~(a <= b);
+}
+
+LC_INLINE vf vkeep(vmask m, vf x)
+{
+    return (vf)((vi)x & m);
+}
+
+LC_INLINE vf vpick(vmask m, vf x, vf y)
+{
+    return vselect(m, x, y);
+}
+#define VALL (~(vi){0})
+#endif
+
 /* Sums the lanes in a fixed order, halves first. */
 LC_INLINE float vsum(vf x)
 {

@@ -5,10 +5,11 @@
  * A convolution goes over the tiles of its result in blocks that stay in the second-level cache: pixels to points, one
  * matrix product per point, points to results. If there are few tiles, and the kernel's points are too many for the
  * caches, it goes over the kernel in such blocks instead, which are transformed right before they are multiplied. The
- * gradient with respect to the input is the convolution of dy with the kernel turned around. The gradient of the kernel
- * sums over tiles; it is cut into squares of output and input channels, and, if there are few squares, into parts of
- * the tiles. Each is computed by one thread, which transforms its parts of both operands itself: that takes less time
- * than waiting for others and fetching from their caches.
+ * gradient with respect to the input is the convolution of dy with the kernel turned around (of images without padding,
+ * the transposed algorithm: winograd_input_grad.c). The gradient of the kernel sums over tiles; it is cut into squares
+ * of output and input channels, and, if there are few squares, into parts of the tiles. Each is computed by one thread,
+ * which transforms its parts of both operands itself: that takes less time than waiting for others and fetching from
+ * their caches.
  *
  * Operands in 16 bits are converted where they are transformed, and results rounded once.
  *

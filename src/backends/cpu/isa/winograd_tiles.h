@@ -205,18 +205,12 @@ static inline void gradient_to_points(const images *dy, span channels, const til
         STORED(dy->type, transform_part, points_of_gradient, &at, dy, channels, to, step);
 }
 
-/* Fetches cache lines that will be written to: other processors may have them. */
 static inline void fetch_to_write(const char *p, int64_t bytes)
 {
-#if defined(__AVX2__)
-    for (int64_t b = 0; b < bytes; b += 64) __asm__ volatile("prefetchw %0" : : "m"(p[b]));
-#else
-    (void)p;
-    (void)bytes;
-#endif
+    for (int64_t b = 0; b < bytes; b += 64) vfetch_to_write(p + b);
 }
 
-/* The same, of a tile's results. */
+/* Fetches the cache lines that a tile's results will be written to. */
 static inline void fetch_results(const images *y, const tiling *t, int64_t index)
 {
     const tile at = tile_at(y, t, index, WG_RESULTS, 0);
