@@ -80,14 +80,25 @@ static void find_members(const sizes *z, int64_t first, int64_t n, members *of)
 {
     int64_t row = first / z->w, w = first % z->w;
     for (int64_t i = 0; i < n; row++, w = 0) {
-        const int64_t h = row % z->h, end = z->w - w < n - i ? z->w : w + n - i,
-                      covered = h / 2 < z->oh ? 2 * z->ow : 0;
+        const int64_t h = row % z->h, end = z->w - w < n - i ? z->w : w + n - i;
+        const int64_t covered = h / 2 < z->oh ? (2 * z->ow < end ? 2 * z->ow : end) : 0;
         int64_t at = ((row / z->h * z->oh + h / 2) * z->ow + w / 2) * z->c;
-        for (; w < end && w < covered; w++, i++) {
-            const int64_t right = w & 1;
+        const int8_t left = (int8_t)(h % 2 * 2), right = (int8_t)(left + 1);
+        if (w % 2 && w < covered) {
             of->at[i] = at;
-            of->place[i] = (int8_t)(h % 2 * 2 + right);
-            at += right * z->c;
+            of->place[i++] = right;
+            at += z->c;
+            w++;
+        }
+        for (; w + 1 < covered; w += 2, i += 2, at += z->c) {
+            of->at[i] = of->at[i + 1] = at;
+            of->place[i] = left;
+            of->place[i + 1] = right;
+        }
+        if (w < covered) {
+            of->at[i] = at;
+            of->place[i++] = left;
+            w++;
         }
         for (; w < end; w++, i++) {
             of->at[i] = 0;
