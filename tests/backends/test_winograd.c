@@ -4,6 +4,7 @@
  * take. To add a shape: a line in `geometries`. */
 #include "test.h"
 
+#include "base/half.h"
 #include "fail_malloc.h"
 #include "kernel_check.h"
 
@@ -271,6 +272,58 @@ TEST(weight_gradient)
     for (int i = 0; i < GEOMETRIES; i++)
         for (int form = 0; form < 2; form++)
             check_results(WEIGHT_GRAD, &geometries[i], (extras){.accumulate = form & 1});
+}
+
+static uint16_t narrow(lc_dtype type, float x)
+{
+    return type == LC_BF16 ? lc__f32_to_bf16(x) : lc__f32_to_f16(x);
+}
+
+static float widen(lc_dtype type, uint16_t h)
+{
+    return type == LC_BF16 ? lc__bf16_to_f32(h) : lc__f16_to_f32(h);
+}
+
+/* Operands of 16 bits are converted, computed as f32, and rounded once. */
+static void check_stored(const lc_kernel *kernel, which kind, lc_dtype type)
+{
+    const geometry g = {17, 32, 48, 9, 11, 0};
+    conv_call wide, low;
+    describe(&wide, kind, &g, (extras){.bias = kind != WEIGHT_GRAD}, LC_F32);
+    describe(&low, kind, &g, (extras){.bias = kind != WEIGHT_GRAD}, type);
+    fill_all(&wide, 42, .3);
+    for (int i = 0; i < 4; i++) {
+        lc_view *from = i < 3 ? &wide.in[i] : &wide.out[0], *to = i < 3 ? &low.in[i] : &low.out[0];
+        if (from->ndim < 0) continue;
+        to->data = exactly(bytes_of(to));
+        for (int64_t j = 0; j < view_numel(from); j++) {
+            float *x = (float *)from->data + j;
+            ((uint16_t *)to->data)[j] = narrow(type, *x);
+            *x = widen(type, narrow(type, *x));
+        }
+    }
+    prepare(&wide, kernel, 2);
+    kernel->run(&wide.call);
+    finish(&wide);
+    prepare(&low, kernel, 2);
+    kernel->run(&low.call);
+    finish(&low);
+    for (int64_t j = 0; j < view_numel(&low.out[0]); j++)
+        CHECK_EQ(((uint16_t *)low.out[0].data)[j], narrow(type, ((float *)wide.out[0].data)[j]));
+    release(&wide);
+    release(&low);
+}
+
+TEST(sixteen_bits)
+{
+    for (int set = 0; set < SETS; set++) {
+        for (which kind = FORWARD; kind < KINDS; kind++) {
+            const lc_kernel *kernel = winograd(set, kind);
+            if (!kernel) continue;
+            check_stored(kernel, kind, LC_BF16);
+            check_stored(kernel, kind, LC_F16);
+        }
+    }
 }
 
 /* NaN and infinity must not vanish, and must not spread beyond their tiles. */
