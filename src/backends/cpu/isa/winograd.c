@@ -162,9 +162,8 @@ static void conv_block(const void *context, int64_t begin, int64_t end, int thre
         pixels_to_points(&v->x, all_of(&v->x), &v->tiles, t, x + (t - begin) * v->x.c, v->step_x);
     const int64_t tiles = end - begin;
     for (int p = 0; p < WG_ALL; p++) {
-        for (int64_t t = begin + tiles * p / WG_ALL; t < begin + tiles * (p + 1) / WG_ALL; t++) {
+        for (int64_t t = begin + tiles * p / WG_ALL; t < begin + tiles * (p + 1) / WG_ALL; t++)
             fetch_results(&v->y, &v->tiles, t);
-        }
         for (int64_t n = 0; n < v->y.c; n += v->panel) {
             int64_t columns = columns_of(v, n);
             gemm(end - begin, columns, v->x.c, x + p * v->step_x, v->x.c, 1,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gradient of a 3 x 3 convolution with respect to its input, for images with less padding than results lack, by the
- * transpose of Winograd's algorithm (winograd.h): y = A^T [(G g G^T) (B^T d B)] A is linear in d, so
+/* The gradient of a 3 x 3 convolution with respect to its input, if the images have no padding, by the transpose of
+ * Winograd's algorithm (winograd.h): y = A^T [(G g G^T) (B^T d B)] A is linear in d, so
  *
  *   dd = B [(G g G^T) (A dy A^T)] B^T
  *
- * with a product per point over the tiles of dy, which are fewer than those of the larger dx, by which winograd.c goes.
+ * with a product per point over the tiles of dy, which are fewer than those of the larger dx, which winograd.c cuts.
  * The 6 x 6 pixels of neighboring tiles overlap by two: a thread adds them up, for whole images, in a band of f32 that
  * is as high as a tile, and stores rows to which no later tile adds. So no sum depends on the number of threads. */
 #include "backends/cpu/isa/lists.h"

@@ -205,12 +205,13 @@ static inline void gradient_to_points(const images *dy, span channels, const til
         STORED(dy->type, transform_part, points_of_gradient, &at, dy, channels, to, step);
 }
 
+/* Fetches memory that will be written to. */
 static inline void fetch_to_write(const char *p, int64_t bytes)
 {
     for (int64_t b = 0; b < bytes; b += 64) vfetch_to_write(p + b);
 }
 
-/* Fetches the cache lines that a tile's results will be written to. */
+/* The same, of a tile's results. */
 static inline void fetch_results(const images *y, const tiling *t, int64_t index)
 {
     const tile at = tile_at(y, t, index, WG_RESULTS, 0);
@@ -294,8 +295,7 @@ static inline void points_to_results(const float *from, int64_t step, span chann
 }
 
 /* ---- the transpose of points_of_pixels ---- */
-/* Three pixels of a row, of the left or the right half, from its points, which begin at p and are `step` bytes apart.
- */
+/* Three pixels of a row, of the left or the right half, from its points: the first at p, others `step` bytes apart. */
 LC_INLINE void pixels_of_row(const bool right, const char *p, int64_t step, vf *d)
 {
     const char *q = advanced(p, 3 * step);
