@@ -192,7 +192,9 @@ TEST(batch_normalization)
     check_batch_norm(SHAPE(7, 9, 11), true, 1);
 }
 
-static const int64_t pooled_shapes[][4] = {{2, 3, 4, 6}, {2, 16, 7, 7}, {3, 33, 5, 8}, {9, 32, 14, 14}, {1, 1, 3, 2}};
+static const int64_t pooled_shapes[][4] = {{2, 3, 4, 6},    {2, 16, 7, 7}, {3, 33, 5, 8},
+                                           {9, 32, 14, 14}, {1, 1, 3, 2},  {2, 288, 13, 13}};
+#define POOLED_FORMS ((int)(4 * sizeof pooled_shapes / sizeof *pooled_shapes))
 static const int64_t by_two[9] = {2, 2, 2, 2, 0, 0, 1, 1, 0};
 
 /* The same bits as a batch norm and a pooling of what it stores, ties among it too. */
@@ -235,13 +237,13 @@ TEST(batch_normalization_with_pooling)
     static const char *const sets[] = {"base", "avx2", "avx512", "avx512_bf16"};
     for (int s = 0; s < 4; s++) {
         const lc__isa *isa = lc__isa_find(sets[s]);
-        for (int form = 0; form < 20 && isa; form++)
+        for (int form = 0; form < POOLED_FORMS && isa; form++)
             check_normal_maxima(pooled_shapes[form / 4], form & 1, form & 2 ? LC_F16 : LC_BF16, isa);
     }
 }
 
 /* The same bits as the gradients of a pooling and a batch norm with relu by themselves, also where dy is -0 for all of
- * a channel. */
+ * a channel, and where a bias is NaN, so that no result is known to be 0. */
 static void check_gradient_of_maxima(const int64_t *shape, bool affine, lc_dtype low, const lc__isa *isa)
 {
     const int64_t pooled[4] = {shape[0], shape[1], shape[2] / 2, shape[3] / 2};
@@ -254,6 +256,7 @@ static void check_gradient_of_maxima(const int64_t *shape, bool affine, lc_dtype
     add_input(&both, LC_F32, CHECK_CHANNELS_LAST, 4, shape, fill_normal, 1);
     add_channels(&both, shape[1], fill_normal, affine);
     add_channels(&both, shape[1], fill_normal, affine);
+    if (affine) ((float *)both.in[4].data)[shape[1] - 1] = NAN;
     add_channels(&both, shape[1], fill_normal, true);
     add_channels(&both, shape[1], fill_positive, true);
     for (int i = 0; i < 9; i++) add_int(&both, by_two[i]), add_int(&pool, by_two[i]);
@@ -295,7 +298,7 @@ TEST(batch_normalization_with_pooling_backward)
     static const char *const sets[] = {"base", "avx2", "avx512", "avx512_bf16"};
     for (int s = 0; s < 4; s++) {
         const lc__isa *isa = lc__isa_find(sets[s]);
-        for (int form = 0; form < 20 && isa; form++)
+        for (int form = 0; form < POOLED_FORMS && isa; form++)
             check_gradient_of_maxima(pooled_shapes[form / 4], form & 1, form & 2 ? LC_F16 : LC_BF16, isa);
     }
 }
