@@ -58,7 +58,8 @@ static void check_activation(const conv_case *k, int activation, lc_dtype autoca
     int64_t n = lc_tensor_numel(fused), nans = 0;
     for (int64_t i = 0; i < n; i++) {
         nans += isnan(before[i]);
-        if (isnan(got[i]) != isnan(before[i]) || fabsf(got[i] - want[i]) > 1e-2f * fabsf(want[i]))
+        /* Sums of up to 432 products, which nearly cancel in places, by two algorithms. */
+        if (isnan(got[i]) != isnan(before[i]) || fabsf(got[i] - want[i]) > 1e-2f * fabsf(want[i]) + 1e-4f)
             TEST_FAIL("kernel %d, %d channels, batch %d, activation %d, type %d: result %d of %d is %g, not %g",
                       (int)k->kernel, (int)k->channels, (int)k->n, activation, (int)autocast, (int)i, (int)n,
                       (double)got[i], (double)want[i]);
