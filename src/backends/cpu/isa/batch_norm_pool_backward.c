@@ -17,11 +17,9 @@ static void sum_row(const job *j, int64_t r, float *t1, float *t2)
         vf a1 = vzero(), a2 = vzero(), vm = vload(m + c), vs = vload(s + c), vb = vload(b + c);
         for (int64_t q = 0; q < z->ow; q++) {
             const int64_t at = p.at + q * z->c + c, x = 2 * q * z->c + c;
-            vi place = vload_bytes(j->index + at);
-            vf v = vselect(place == 1, vget(LC_F32, p.x[1], x), vget(LC_F32, p.x[0], x));
-            v = vselect(place == 2, vget(LC_F32, p.x[2], x), v);
-            v = vselect(place == 3, vget(LC_F32, p.x[3], x), v);
-            vf d = v - vm, g = vselect(d * vs + vb <= vzero(), vzero(), vload(dys + at));
+            vf v = vget(LC_F32, p.x[0], x);
+            for (int k = 1; k < 4; k++) v = vpick(vwhere_bytes(j->index + at, k), vget(LC_F32, p.x[k], x), v);
+            const vf d = v - vm, g = vkeep(vwhere_not_le(VALL, d * vs + vb, vzero()), vload(dys + at));
             a1 += g;
             a2 += g * d;
         }

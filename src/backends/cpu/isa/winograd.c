@@ -24,8 +24,6 @@
 
 #include <string.h>
 
-/* Columns of a product's second factor that are stored together. */
-#define PANEL (GEMM_VECTORS * VW)
 /* For a convolution that goes over its kernel: rows and columns of a block. */
 #define CHUNK 128
 #define WIDE  64

@@ -13,11 +13,9 @@
 #if defined(LC_ISA_PAIRS) /* others multiply bf16 as it is, twice as fast (measured on Zen 5, with oneDNN 2.6.3) */
 #define SHARE         .37
 #define WEIGHTS_SHARE .45
-#define INPUT_SHARE   .45
 #else
 #define SHARE         .75
 #define WEIGHTS_SHARE .75
-#define INPUT_SHARE   .75
 #endif
 /* The cost of a vector of the kernel, in vector multiply-adds: if all of it stays in caches, and if it does not, also
  * if it is transformed in blocks. */
@@ -42,6 +40,9 @@ static inline bool has_few_tiles(int64_t tiles, int64_t ins, int64_t outs)
 #define SMALL_TILES  24
 #define LEAST_TILES  48
 #define MOST_TILES   96
+
+/* Columns of the kernel that are stored together. */
+#define PANEL (GEMM_VECTORS * VW)
 
 /* The tiles of a block, a multiple of `unit`: so many that no thread has more to do than with others. */
 static inline int64_t tiles_of_block(int64_t unit, int64_t count, int64_t ins, int64_t outs, int64_t threads)

@@ -16,8 +16,6 @@
 
 /* Fewer images than these do not keep threads busy. */
 #define LEAST_IMAGES 16
-/* Columns of a product's second factor that are stored together. */
-#define PANEL (GEMM_VECTORS * VW)
 /* Rows of a band that later tiles add to. */
 #define SHARED_ROWS (WG_POINTS - WG_RESULTS)
 
@@ -122,6 +120,7 @@ static void points_to_image(const input_grad *g, const float *points, float *ban
         const bool last = i == g->tiles.rows - 1;
         add_tiles(g, points, band);
         STORED(g->dx.type, store_rows, g, band, image, i * WG_RESULTS - g->padding, last ? WG_POINTS : WG_RESULTS);
+        if (last) break;
         memcpy(band, band + others, (size_t)shared * sizeof *band);
         memset(band + shared, 0, (size_t)others * sizeof *band);
     }
@@ -169,7 +168,7 @@ static lc_status input_grad_prepare(lc_call *call)
 static bool input_grad_supports(const lc_call *call)
 {
     const lc_view *dy = &call->in[0], *w = &call->in[1], *dx = &call->out[0];
-    if (!pays(call, dy, w, dx, dy, INPUT_SHARE) || dy->shape[0] < LEAST_IMAGES) return false;
+    if (!pays(call, dy, w, dx, dy, SHARE) || dy->shape[0] < LEAST_IMAGES) return false;
     if (given(&call->in[2]) && call->in[2].dtype != dx->dtype) return false;
     const images by = images_of(dy), to = images_of(dx);
     const tiling of_dy = tiling_of(&by, 0), of_dx = tiling_of(&to, 0);
