@@ -169,11 +169,11 @@ LC_INLINE void affine_rows(const lc_dtype t, const affine_job *j, int64_t at, in
         void *to = stored_at(t, j->y, at + r * lanes);
         int64_t l = 0;
         for (; l + VW <= count; l += VW) {
-            vf z = (vget(t, from, l) - vload(m + l)) * vload(s + l) + vload(b + l);
+            vf z = vscaled(vget(t, from, l) - vload(m + l), vload(s + l), vload(b + l));
             vput(t, to, l, relu ? vselect(z <= vzero(), vzero(), z) : z);
         }
         for (; l < count; l++) {
-            float z = (get(t, from, l) - m[l]) * s[l] + b[l];
+            float z = scaled(get(t, from, l) - m[l], s[l], b[l]);
             put(t, to, l, relu && z <= 0.f ? 0.f : z);
         }
     }
@@ -301,7 +301,7 @@ LC_INLINE void backward_sums_chunk(const lc_dtype t, const void *dy, const void 
                 fetch_ahead(t, dy, i * lanes, lanes, u);
                 vf d = vget(t, x, i * lanes + u * VW) - vm[u];
                 vf g = vget(t, dy, i * lanes + u * VW);
-                if (relu) g = vselect(d * vs[u] + vb[u] <= vanishing(t), vzero(), g);
+                if (relu) g = vselect(vscaled(d, vs[u], vb[u]) <= vanishing(t), vzero(), g);
                 a1[u] += g;
                 a2[u] += g * d;
             }
@@ -334,7 +334,7 @@ LC_INLINE void backward_sums(const lc_dtype t, const backward_job *j, int64_t at
             int64_t end = rows - r < SUM_ROWS ? rows : r + SUM_ROWS;
             for (int64_t i = r; i < end; i++) {
                 float d = get(t, x, i * lanes + l) - m[l], g = get(t, dy, i * lanes + l);
-                if (relu && d * s[l] + b[l] <= vanishing_number(t)) g = 0.f;
+                if (relu && scaled(d, s[l], b[l]) <= vanishing_number(t)) g = 0.f;
                 a1 += g;
                 a2 += g * d;
             }
@@ -383,16 +383,17 @@ LC_INLINE void backward_rows(const lc_dtype t, const backward_job *j, int64_t at
         void *dx = stored_at(t, j->dx, at), *y = again ? stored_at(t, j->y, at) : NULL;
         int64_t l = 0;
         for (; l + VW <= count; l += VW) {
-            vf d = vget(t, x, l) - vload(m + l), g = vget(t, dy, l), vs = vload(s + l), z = d * vs + vload(b + l);
+            vf d = vget(t, x, l) - vload(m + l), g = vget(t, dy, l), vs = vload(s + l),
+               z = vscaled(d, vs, vload(b + l));
             if (relu) g = vselect(z <= vanishing(t), vzero(), g);
             if (again) vput(t, y, l, vselect(z <= vzero(), vzero(), z));
-            vput(t, dx, l, g * vs + (d * vload(fx + l) + vload(f1 + l)));
+            vput(t, dx, l, vgradient(g, vs, d, vload(fx + l), vload(f1 + l)));
         }
         for (; l < count; l++) {
-            float d = get(t, x, l) - m[l], g = get(t, dy, l), z = d * s[l] + b[l];
+            float d = get(t, x, l) - m[l], g = get(t, dy, l), z = scaled(d, s[l], b[l]);
             if (relu) g = z <= vanishing_number(t) ? 0.f : g;
             if (again) put(t, y, l, z <= 0.f ? 0.f : z);
-            put(t, dx, l, g * s[l] + (d * fx[l] + f1[l]));
+            put(t, dx, l, gradient(g, s[l], d, fx[l], f1[l]));
         }
     }
 }

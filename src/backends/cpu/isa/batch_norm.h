@@ -17,6 +17,26 @@ LC_INLINE void fetch_ahead(const lc_dtype t, const void *x, int64_t at, int64_t 
     if (u * VW * stored_size(t) % 64 == 0) __builtin_prefetch(stored_at(t, x, at + AHEAD * lanes + u * VW));
 }
 
+/* The formulas of y, from d = x - mean, and of dx. Kernels with and without pooling round alike because both take
+ * these: the operands are values, so that nothing, such as the check of a load by a sanitizer, comes between a product
+ * and its sum, and compilers fuse them in every kernel or in none. */
+LC_INLINE vf vscaled(vf d, vf scale, vf bias)
+{
+    return d * scale + bias;
+}
+LC_INLINE float scaled(float d, float scale, float bias)
+{
+    return d * scale + bias;
+}
+LC_INLINE vf vgradient(vf dy, vf scale, vf d, vf fx, vf f1)
+{
+    return dy * scale + (d * fx + f1);
+}
+LC_INLINE float gradient(float dy, float scale, float d, float fx, float f1)
+{
+    return dy * scale + (d * fx + f1);
+}
+
 /* Bytes of scratch for lc__bn_statistics. */
 size_t LC_ISA_NAME(lc__bn_statistics_scratch)(const wide *w);
 /* Mean and biased variance of every column. scratch: aligned for double. */

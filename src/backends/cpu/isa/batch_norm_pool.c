@@ -8,7 +8,7 @@
 /* Pooling compares numbers that are rounded as those of a batch norm by itself. */
 LC_INLINE float normal(const lc_dtype t, float x, float m, float s, float b)
 {
-    float z = (x - m) * s + b;
+    float z = scaled(x - m, s, b);
     return rounded(t, z <= 0.f ? 0.f : z);
 }
 
@@ -23,7 +23,7 @@ static inline void take(float v, uint8_t place, float *best, uint8_t *index)
 /* The bits of the same numbers, of which none is negative, so that integers have their order. A NaN is the largest. */
 LC_INLINE vi normal_bits(const lc_dtype t, vf x, vf m, vf s, vf b)
 {
-    const vi bits = (vi)vlarger(vzero(), (x - m) * s + b) & 0x7fffffff;
+    const vi bits = (vi)vlarger(vzero(), vscaled(x - m, s, b)) & 0x7fffffff;
     if (t == LC_F32) return bits;
     return widen_halves(t == LC_BF16 ? bf16_round((vf)bits) : f16_round((vf)bits));
 }

@@ -19,7 +19,7 @@ static void sum_row(const job *j, int64_t r, float *t1, float *t2)
             const int64_t at = p.at + q * z->c + c, x = 2 * q * z->c + c;
             vf v = vget(LC_F32, p.x[0], x);
             for (int k = 1; k < 4; k++) v = vpick(vwhere_bytes(j->index + at, k), vget(LC_F32, p.x[k], x), v);
-            const vf d = v - vm, g = vkeep(vwhere_not_le(VALL, d * vs + vb, vzero()), vload(dys + at));
+            const vf d = v - vm, g = vkeep(vwhere_not_le(VALL, vscaled(d, vs, vb), vzero()), vload(dys + at));
             a1 += g;
             a2 += g * d;
         }
@@ -31,7 +31,7 @@ static void sum_row(const job *j, int64_t r, float *t1, float *t2)
         for (int64_t q = 0; q < z->ow; q++) {
             const int64_t at = p.at + q * z->c + c;
             float d = get(LC_F32, p.x[j->index[at] & 3], 2 * q * z->c + c) - m[c];
-            float g = d * s[c] + b[c] <= 0.f ? 0.f : dys[at];
+            float g = scaled(d, s[c], b[c]) <= 0.f ? 0.f : dys[at];
             a1 += g;
             a2 += g * d;
         }
@@ -123,7 +123,7 @@ LC_INLINE void sum_channels(const lc_dtype t, const job *j, const members *of, i
             const int64_t at = of->at[f] + c + u * VW;
             const vf d = vget(t, j->x, x + c + u * VW) - vm[u];
             const vmask won = vwhere_bytes(j->index + at, of->place[f]);
-            const vf g = vkeep(vwhere_not_le(won, d * vs[u] + vb[u], vanishing(t)), vget(t, j->dy, at));
+            const vf g = vkeep(vwhere_not_le(won, vscaled(d, vs[u], vb[u]), vanishing(t)), vget(t, j->dy, at));
             a1[u] += g;
             a2[u] += g * d;
         }
@@ -147,7 +147,7 @@ LC_INLINE void sum_pixels(const lc_dtype t, const job *j, const members *of, int
         for (int64_t i = 0; i < rows; i++) {
             const int64_t member = f + i * j->wide->fold, at = of->at[member] + c;
             const float d = get(t, j->x, x + i * j->lanes + c) - m[c];
-            const bool counts = j->index[at] == of->place[member] && !(d * s[c] + b[c] <= vanishing_number(t));
+            const bool counts = j->index[at] == of->place[member] && !(scaled(d, s[c], b[c]) <= vanishing_number(t));
             const float g = counts ? get(t, j->dy, at) : 0.f;
             a1 += g;
             a2 += g * d;
@@ -233,9 +233,9 @@ LC_INLINE void write_channels(const lc_dtype t, const job *j, const pixels *p, v
                 x[k] = vget(t, p->x[k], first + u * VW) - vm[u];
                 won = k ? vpick(place[k], x[k], won) : x[k];
             }
-            const vmask positive = vwhere_not_le(VALL, won * vs[u] + vb[u], vanishing(t));
+            const vmask positive = vwhere_not_le(VALL, vscaled(won, vs[u], vb[u]), vanishing(t));
             const vf dy = vkeep(positive, vget(t, j->dy, at) + vzero());
-            for (int k = 0; k < 4; k++) dx[k][u] = vkeep(place[k], dy) * vs[u] + (x[k] * vx[u] + v1[u]);
+            for (int k = 0; k < 4; k++) dx[k][u] = vgradient(vkeep(place[k], dy), vs[u], x[k], vx[u], v1[u]);
         }
         for (int k = 0; k < 4; k++) {
             vfetch_to_write((const char *)stored_at(t, to[k], first) + WRITTEN_AHEAD);
@@ -259,9 +259,9 @@ LC_INLINE void write_row(const lc_dtype t, const job *j, const pixels *p, void *
             const int64_t at = p->at + q * channels + c, i = 2 * q * channels + c;
             for (int k = 0; k < 4; k++) {
                 const float d = get(t, p->x[k], i) - m[c];
-                const bool counts = j->index[at] == k && !(d * s[c] + b[c] <= vanishing_number(t));
+                const bool counts = j->index[at] == k && !(scaled(d, s[c], b[c]) <= vanishing_number(t));
                 const float g = counts ? get(t, j->dy, at) + 0.f : 0.f;
-                put(t, to[k], i, g * s[c] + (d * fx[c] + f1[c]));
+                put(t, to[k], i, gradient(g, s[c], d, fx[c], f1[c]));
             }
         }
     }
@@ -275,7 +275,7 @@ LC_INLINE void write_rest(const lc_dtype t, const job *j, int64_t first, int64_t
     for (int64_t p = 0; p < number; p++) {
         const int64_t at = first + p * channels;
         for (int64_t c = 0; c < channels; c++)
-            put(t, j->dx, at + c, 0.f * s[c] + ((get(t, j->x, at + c) - m[c]) * fx[c] + f1[c]));
+            put(t, j->dx, at + c, gradient(0.f, s[c], get(t, j->x, at + c) - m[c], fx[c], f1[c]));
     }
 }
 
