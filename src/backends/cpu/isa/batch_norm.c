@@ -299,8 +299,7 @@ LC_INLINE void backward_sums_chunk(const lc_dtype t, const void *dy, const void 
             for (int u = 0; u < width; u++) {
                 fetch_ahead(t, x, i * lanes, lanes, u);
                 fetch_ahead(t, dy, i * lanes, lanes, u);
-                vf d = vget(t, x, i * lanes + u * VW) - vm[u];
-                vf g = vget(t, dy, i * lanes + u * VW);
+                vf d = vget(t, x, i * lanes + u * VW) - vm[u], g = vget(t, dy, i * lanes + u * VW);
                 if (relu) g = vselect(vscaled(d, vs[u], vb[u]) <= vanishing(t), vzero(), g);
                 a1[u] += g;
                 a2[u] += g * d;
