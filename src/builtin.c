@@ -9,6 +9,7 @@
 #include "engine/plan/passes.h"
 #include "loggers/loggers.h"
 #include "ops/ops.h"
+#include "optim/fuse_finite.h"
 #include "optim/keep_low.h"
 #include "optim/optim_internal.h"
 #include "parallel/collectives/collectives.h"
@@ -95,6 +96,7 @@ static const lc_op *const *const operators[] = {
 };
 
 static const lc_pass passes[] = {
+    {LC_PHASE_FUSE, lc__fuse_finite},
     {LC_PHASE_PLACE, lc__keep_low},
     {LC_PHASE_SPLIT, lc__split_collectives},
     {LC_PHASES, NULL},

@@ -179,6 +179,7 @@ static lc_status linear_weight_grad_infer(lc_infer *call)
         return lc_fail(LC_ERR_SHAPE, "dy and x must be matrices with the same number of rows");
     lc__set_type(&call->out[0], dy->dtype, 2, (int64_t[]){dy->shape[1], x->shape[1]});
     lc__set_type(&call->out[1], dy->dtype, 1, &dy->shape[1]);
+    if (call->n_out > 2) lc__set_type(&call->out[2], dy->dtype, 0, NULL);
     return LC_OK;
 }
 
@@ -186,6 +187,7 @@ LC_NN_KERNEL(linear_gelu)
 LC_NN_KERNEL(matmul_gelu_backward)
 LC_NN_KERNEL(gelu_backward_gelu)
 LC_NN_KERNEL_ADDING(linear_weight_grad)
+LC_NN_KERNEL_ADDING(linear_weight_grad_finite)
 const lc_op lc__op_linear_gelu = {.name = "linear_gelu",
                                   .flags = LC_OP_NO_GRAD,
                                   .inputs = "x weight bias",
@@ -207,3 +209,8 @@ const lc_op lc__op_linear_weight_grad = {.name = "linear_weight_grad",
                                          .n_out = 2,
                                          .infer = linear_weight_grad_infer,
                                          .kernel = &linear_weight_grad_kernel};
+const lc_op lc__op_linear_weight_grad_finite = {.name = "linear_weight_grad_finite",
+                                                .flags = LC_OP_NO_GRAD,
+                                                .n_out = 3,
+                                                .infer = linear_weight_grad_infer,
+                                                .kernel = &linear_weight_grad_finite_kernel};

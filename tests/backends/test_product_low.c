@@ -179,9 +179,9 @@ TEST(slope_of_gelu)
 }
 
 /* `rounded`: x of the layer is f32 that counts as rounded */
-static void check_weight_grad(bool rounded, lc_dtype type, lc_dtype out, const int64_t *z, int how)
+static void check_weight_grad(const lc_op *op, bool rounded, lc_dtype type, lc_dtype out, const int64_t *z, int how)
 {
-    kernel_case c = case_of(&lc__op_linear_weight_grad);
+    kernel_case c = case_of(op);
     c.of_largest = 5e-6;
     c.rounded = rounded ? 2 : 0;
     c.rounded_to = type;
@@ -196,9 +196,50 @@ TEST(gradients_of_weight_and_bias)
         const int64_t *z = fused_sizes[i];
         for (int how = 0; how < 32; how += ROUNDS(1, 7)) {
             lc_dtype type = low[i % 2];
-            check_weight_grad(false, type, how & 16 ? LC_F32 : type, z, how);
-            check_weight_grad(true, type, how & 16 ? LC_F32 : type, z, how);
+            const lc_op *op = &lc__op_linear_weight_grad;
+            check_weight_grad(op, false, type, how & 16 ? LC_F32 : type, z, how);
+            check_weight_grad(op, true, type, how & 16 ? LC_F32 : type, z, how);
+            if (how & 16) check_weight_grad(&lc__op_linear_weight_grad_finite, how & 1, type, LC_F32, z, how);
         }
+    }
+}
+
+/* A call of linear_weight_grad_finite of f16; gives its third result, with some number of threads. */
+static float finite_of(kernel_case *c, const lc__isa *isa, int threads)
+{
+    lc_call call = call_of(c, NULL, threads);
+    const lc_kernel *kernel = lc__isa_kernel(isa, &call);
+    CHECK(kernel);
+    run_low(c, kernel, threads, false);
+    return *(float *)c->out[2].data;
+}
+
+/* A number of x, that x or dy may have anywhere, makes one column of the gradient bad, or one row. */
+TEST(gradients_that_are_not_finite_are_seen)
+{
+    static const char *const sets[] = {"base", "avx2", "avx512", "avx512_bf16", "amx"};
+    static const uint16_t bad[] = {0x7c00, 0xfc00, 0x7e00}; /* the infinities, a NaN */
+    for (size_t i = 0; i < sizeof fused_sizes / sizeof *fused_sizes; i++) {
+        const int64_t *z = fused_sizes[i];
+        kernel_case c = case_of(&lc__op_linear_weight_grad_finite);
+        float *want[LC_MAX_OUTPUTS];
+        add_matrix(&c, LC_F16, 0, z[1], z[0], false, 0);
+        add_matrix(&c, LC_F16, 0, z[1], z[2], false, 0);
+        reference_of(&c, LC_F32, want);
+        CHECK(*want[2] == 0);
+        for (int k = 0; k < 60; k++) {
+            const lc__isa *isa = lc__isa_find(sets[k % 5]);
+            uint16_t *data = c.in[k & 1].data;
+            const int64_t at = (int64_t)lc_random_below(i, (uint64_t)k, (uint64_t)view_numel(&c.in[k & 1]));
+            const uint16_t good = data[at];
+            if (!isa) continue;
+            CHECK(finite_of(&c, isa, 1 + k % 3) == 0);
+            data[at] = bad[k % 3];
+            if (!isnan(finite_of(&c, isa, 1 + k % 3)))
+                TEST_FAIL("%s did not see %#x at %lld of input %d", isa->name, bad[k % 3], (long long)at, k & 1);
+            data[at] = good;
+        }
+        release_low(&c, want);
     }
 }
 

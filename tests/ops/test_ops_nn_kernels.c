@@ -183,6 +183,7 @@ static const kernel_row kernel_rows[] = {
     {&lc__op_gelu_backward_gelu, "n2,3,4 n2,3,4", "0"},
     {&lc__op_gelu_backward_gelu, "n3,4 n3,4", "1"},
     {&lc__op_linear_weight_grad, "n7,5 n7,4", ""},
+    {&lc__op_linear_weight_grad_finite, "n7,5 n7,4", ""},
     {&lc__op_conv, "n2,4,5,4 n6,2,3,2 n6", "2 2 1 1 1 1 2 2 1"},
     {&lc__op_conv, "n1,2,3,4,3 n2,2,2,2,2 -", "3 1 1 1 0 1 0 1 1 1 1 0"},
     {&lc__op_conv_input_grad, "n2,6,2,5 n6,2,3,2 -", "2 2 1 1 1 1 2 2 4 5"},

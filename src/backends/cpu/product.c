@@ -52,10 +52,15 @@ static void turn(lc_view *v, int64_t *stride)
     v->shape[1] = n, stride[1] = step;
 }
 
+static bool is_weight_grad(const lc_op *op)
+{
+    return op == &lc__op_linear_weight_grad || op == &lc__op_linear_weight_grad_finite;
+}
+
 static bool is_product(const lc_op *op)
 {
     return op == &lc__op_matmul || op == &lc__op_linear || op == &lc__op_linear_gelu ||
-           op == &lc__op_matmul_gelu_backward || op == &lc__op_linear_weight_grad;
+           op == &lc__op_matmul_gelu_backward || is_weight_grad(op);
 }
 
 bool lc__product_shape(const lc_call *call, lc__product *g)
@@ -72,7 +77,7 @@ bool lc__product_shape(const lc_call *call, lc__product *g)
         if (out->shape[i] < 1) return false;
     take_strides(x, gelu, xs);
     take_strides(y, gelu, ys);
-    if (call->op == &lc__op_linear_weight_grad) turn(&first, xs);
+    if (is_weight_grad(call->op)) turn(&first, xs);
     g->m = x->ndim > 1 ? x->shape[x->ndim - 2] : 1;
     g->k = x->shape[x->ndim - 1];
     g->xm = x->ndim > 1 ? xs[x->ndim - 2] : g->k;

@@ -30,6 +30,8 @@ static inline bool lc__is_wide(const lc__finder *f, uint32_t value)
     return dtype == LC_F32 || dtype == LC_F64;
 }
 
+/* With room for one value more of each node. */
+lc_status lc__finder_init(lc__finder *f, lc_build *b) LC_MUST_USE;
 /* A node with the site and floats of `like`; its arrays are copied. */
 lc_status lc__fused_node(lc__finder *f, const lc_ir_node *like, const lc_op *op, int n_in, const uint32_t *in,
                          int n_out, const uint32_t *out, int n_int, const int64_t *ints, lc_ir_node *made) LC_MUST_USE;

@@ -27,7 +27,8 @@ double lc__call_flop(const lc_call *c)
     const lc_op *op = c->op;
     if (op == &lc__op_linear || op == &lc__op_linear_gelu)
         return 2 * lc__view_numel(&c->in[0]) * (double)c->in[1].shape[0];
-    if (op == &lc__op_linear_weight_grad) return 2 * lc__view_numel(&c->in[0]) * (double)c->in[1].shape[1];
+    if (op == &lc__op_linear_weight_grad || op == &lc__op_linear_weight_grad_finite)
+        return 2 * lc__view_numel(&c->in[0]) * (double)c->in[1].shape[1];
     if (op == &lc__op_matmul || op == &lc__op_matmul_gelu_backward)
         return 2 * lc__view_numel(&c->out[0]) * (double)c->in[0].shape[c->in[0].ndim - 1];
     if (op == &lc__op_conv) return convolution(&c->in[1], &c->out[0]);

@@ -14,6 +14,17 @@
 
 /* ---- finder.h ---- */
 
+lc_status lc__finder_init(lc__finder *f, lc_build *b)
+{
+    const size_t n = b->n_values + (size_t)b->n_nodes;
+    *f = (lc__finder){.b = b, .producer = lc__build_alloc(b, (n + 1) * sizeof(int))};
+    if (!f->producer) return LC_ERR_MEMORY;
+    memset(f->producer, 0xff, n * sizeof(int));
+    for (int i = 0; i < b->n_nodes; i++)
+        for (int k = 0; b->nodes[i].op && k < b->nodes[i].n_out; k++) f->producer[b->nodes[i].out[k]] = i;
+    return LC_OK;
+}
+
 lc_status lc__fused_node(lc__finder *f, const lc_ir_node *like, const lc_op *op, int n_in, const uint32_t *in,
                          int n_out, const uint32_t *out, int n_int, const int64_t *ints, lc_ir_node *made)
 {
@@ -252,11 +263,8 @@ static lc_status fuse_parts(lc__finder *f, lc_ir_node *n)
 
 lc_status lc__fuse_patterns(lc_build *b)
 {
-    lc__finder f = {.b = b, .producer = lc__build_alloc(b, (b->n_values + 1) * sizeof(int))};
-    if (!f.producer) return LC_ERR_MEMORY;
-    memset(f.producer, 0xff, b->n_values * sizeof(int));
-    for (int i = 0; i < b->n_nodes; i++)
-        for (int k = 0; b->nodes[i].op && k < b->nodes[i].n_out; k++) f.producer[b->nodes[i].out[k]] = i;
+    lc__finder f;
+    LC_TRY(lc__finder_init(&f, b));
     for (int i = 0; i < b->n_nodes; i++)
         if (b->nodes[i].op) LC_TRY(fuse_activation(&f, &b->nodes[i]));
     for (int i = 0; i < b->n_nodes; i++)

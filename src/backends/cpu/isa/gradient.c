@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine's operators on whole gradients: accumulation, and the norm for clipping. Both are cut into blocks of fixed
  * size. */
+#include "backends/cpu/isa/finite.h"
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vec.h"
@@ -66,7 +67,7 @@ typedef struct piece {
 } piece;
 
 typedef struct pieces {
-    int64_t n;
+    int64_t n, numbers;
     piece list[];
 } pieces;
 
@@ -82,8 +83,10 @@ static lc_status clip_prepare(lc_call *call)
     pieces *p = malloc(sizeof *p + (size_t)n * sizeof p->list[0]);
     if (!p) return lc_fail(LC_ERR_MEMORY, "cannot get memory for a norm over %lld blocks", (long long)n);
     p->n = n;
+    p->numbers = 0;
     for (int i = LC__CLIP_FIRST; i + 2 < call->n_int; i += 3) {
         int64_t offset = call->ints[i + 1], count = call->ints[i + 2];
+        p->numbers += count;
         for (int64_t begin = 0; begin < count; begin += BLOCK)
             p->list[at++] = (piece){call->ints[i], offset + begin, count - begin < BLOCK ? count - begin : BLOCK};
     }
@@ -121,25 +124,6 @@ static void add_squares(const float *x, int64_t n, lc__exact_sum *sum)
     }
 }
 
-/* 0 if all are finite, otherwise NaN. */
-static double zero_if_finite(const float *x, int64_t n)
-{
-    typedef float v __attribute__((vector_size(VW * 4)));
-    typedef float in_memory __attribute__((vector_size(VW * 4), aligned(4), may_alias));
-    enum { LANES = 4 }; /* sums that do not wait for each other */
-    v s[LANES] = {{0}};
-    float total = 0;
-    int64_t i = 0;
-    for (; i + LANES * VW <= n; i += LANES * VW) {
-        const in_memory *at = (const in_memory *)(x + i);
-        for (int k = 0; k < LANES; k++) s[k] += 0 * (v)at[k];
-    }
-    s[0] = (s[0] + s[1]) + (s[2] + s[3]);
-    for (int k = 0; k < VW; k++) total += s[0][k];
-    for (; i < n; i++) total += 0 * x[i];
-    return (double)total;
-}
-
 static const float *data_of(const lc_call *call, const piece *p)
 {
     return (const float *)call->in[p->input].data + p->begin;
@@ -151,7 +135,8 @@ static void finite_pieces(const void *context, int64_t begin, int64_t end, int t
     const pieces *p = call->state;
     double *zeros = call->scratch;
     (void)thread;
-    for (int64_t k = begin; k < end; k++) zeros[k] = zero_if_finite(data_of(call, &p->list[k]), p->list[k].n);
+    for (int64_t k = begin; k < end; k++)
+        zeros[k] = (double)zero_if_finite(data_of(call, &p->list[k]), 1, 0, p->list[k].n);
 }
 
 static void square_pieces(const void *context, int64_t begin, int64_t end, int thread)
@@ -169,16 +154,17 @@ static void square_pieces(const void *context, int64_t begin, int64_t end, int t
 static void clip_run(const lc_call *call)
 {
     const pieces *p = call->state;
+    const int threads = p->numbers > BLOCK ? call->threads : 1; /* products may have checked most gradients */
     lc__exact_sum total = {0};
     if (call->ints[LC__CLIP_ONLY_FINITE]) {
         const double *zeros = call->scratch;
         double zero = 0;
-        lc__parallel_for(call->threads, p->n, 1, finite_pieces, call);
+        lc__parallel_for(threads, p->n, 1, finite_pieces, call);
         for (int64_t k = 0; k < p->n; k++) zero += zeros[k];
         lc__exact_add(&total, zero);
     } else {
         const lc__exact_sum *sums = call->scratch;
-        lc__parallel_for(call->threads, p->n, 1, square_pieces, call);
+        lc__parallel_for(threads, p->n, 1, square_pieces, call);
         for (int64_t k = 0; k < p->n; k++) lc__exact_merge(&total, &sums[k]);
     }
     lc__clip_finish(call, &total);

@@ -34,11 +34,17 @@ typedef struct product {
     int64_t matrices;
 } product;
 
+static bool checks_finite(const lc_op *op)
+{
+    return op == &lc__op_linear_weight_grad_finite;
+}
+
 static epilogue_kind epilogue_of(const lc_op *op)
 {
     return op == &lc__op_linear_gelu            ? EPILOGUE_GELU
            : op == &lc__op_matmul_gelu_backward ? EPILOGUE_SLOPE
            : op == &lc__op_linear_weight_grad   ? EPILOGUE_ROW_SUMS
+           : checks_finite(op)                  ? EPILOGUE_ROW_SUMS
                                                 : EPILOGUE_NONE;
 }
 
@@ -83,7 +89,7 @@ static bool plan_types(const lc_call *call, product_job *j)
         j->rounds |= is_low(&call->in[2]) || is_low(&call->out[call->n_out - 1]);
     }
     if (e->kind == EPILOGUE_ROW_SUMS) e->sums_type = call->out[1].dtype;
-    return true;
+    return !checks_finite(call->op) || (!j->rounds && call->out[2].dtype == LC_F32);
 }
 
 /* Three products of halves take less time than one of f32 if each of the numbers that are split into halves is used
@@ -178,6 +184,8 @@ static void set_epilogue(const lc_call *call, product_job *j, float *scratch)
     if (e->kind == EPILOGUE_ROW_SUMS) {
         e->partial = (double *)scratch;
         e->sums = call->out[1].data;
+        e->finite = checks_finite(call->op) ? call->out[2].data : NULL;
+        if (e->finite) *e->finite = 0;
     }
     j->bias = j->p.bias ? call->in[2].data : NULL;
     if (j->bias && call->in[2].dtype != LC_F32) {
@@ -248,5 +256,6 @@ const lc__kernel_entry LC_ISA_NAME(lc__product_kernels)[] = {
     {&lc__op_linear_gelu, &gelu_kernel},
     {&lc__op_matmul_gelu_backward, &gelu_kernel},
     {&lc__op_linear_weight_grad, &matmul_kernel},
+    {&lc__op_linear_weight_grad_finite, &matmul_kernel},
     {NULL, NULL},
 };

@@ -27,7 +27,10 @@
 #else
 #include "backends/cpu/isa/product_vectors.h"
 #endif
+#include "backends/cpu/isa/finite.h"
 #include "backends/cpu/parallel.h"
+
+#include <math.h>
 
 #if VW == 16
 #define STRIPS_ROWS 512 /* up to so many, the strips of a block of k stay in such a machine's second-level cache */
@@ -95,6 +98,13 @@ static void finish_rounded(const product_job *j, target from, int64_t m0, int64_
             }
         }
     }
+}
+
+/* Pieces that find anything write the same. */
+static void check_finite(const product_job *j, int64_t m0, int64_t rows, int64_t n0, int64_t columns)
+{
+    const float zero = zero_if_finite((const float *)j->out + m0 * j->p.n + n0, rows, j->p.n, columns);
+    if (isnan(zero)) __atomic_store(j->after.finite, &zero, __ATOMIC_RELAXED);
 }
 
 /* ---- pieces ---- */
@@ -207,6 +217,7 @@ static void piece(const void *context, int64_t begin, int64_t end, int thread)
                 finish_rounded(j, to, m, rows, n0, n1 - n0);
             else
                 finish(j, m, rows, n0, n1 - n0);
+            if (j->after.finite) check_finite(j, m, rows, n0, n1 - n0);
         }
     }
     units_end();
