@@ -123,22 +123,23 @@ typedef struct task {
     lc_dtype stored; /* the type of parameters and values; 0: f32 */
     unsigned flags;  /* of the optimizer: LC_OPT_MASTER_WEIGHTS, LC_OPT_STOCHASTIC_ROUNDING */
     bool scaled;     /* gradients are multiplied by a number on the device, which skips the second update */
+    bool alone;      /* every batch has an update, and gradients are not clipped */
 } task;
 
 /* Two batches for an update, twice. */
-static lc_status train(check *c, lc_graph *g, net *n, lc_optimizer *opt, const batch *b)
+static lc_status train(check *c, lc_graph *g, net *n, lc_optimizer *opt, const batch *b, bool alone)
 {
     for (uint64_t step = 0; step < 4; step++) {
         const float factor = step < 2 ? 0.5f : INFINITY;
         if (g->unscale) LC_TRY(lc_tensor_write(g->unscale, &factor, sizeof factor));
         LC_TRY(lc_step_begin(g, step / 2, step % 2));
-        if (step % 2 == 0) lc_zero_grad(g);
+        if (alone || step % 2 == 0) lc_zero_grad(g);
         lc_backward(loss_of(n, b->x, b->ids, b->label));
-        if (step % 2) {
+        if (!alone && step % 2) {
             lc_clip_grad_norm(opt, 0.1);
             lc_clip_grad_value(opt, 0.05);
-            lc_optimizer_step(opt);
         }
+        if (alone || step % 2) lc_optimizer_step(opt);
         LC_TRY(lc_step_status(g));
         LC_TRY(check_step(c, g));
         LC_TRY(lc_step_end(g));
@@ -156,7 +157,7 @@ static lc_status train_on(check *c, lc_graph *g, net *n, lc_optimizer *opt, cons
     if (status >= 0 && t->scaled) status = lc_tensor_new(LC_F32, 0, NULL, &unscale);
     g->unscale = unscale;
     c->random = t->flags & LC_OPT_STOCHASTIC_ROUNDING;
-    if (status >= 0) status = train(c, g, n, opt, &b);
+    if (status >= 0) status = train(c, g, n, opt, &b, t->alone);
     c->random = false;
     g->unscale = NULL;
     lc_tensor_unref(unscale);
@@ -197,6 +198,7 @@ lc_status check_networks(check *c)
     LC_TRY(check_all(c, (task){0}));
     LC_TRY(check_all(c, (task){.unplanned = true}));
     LC_TRY(check_all(c, (task){.scaled = true}));
+    LC_TRY(check_network(c, &(task){.scaled = true, .alone = true}, &exists));
     LC_TRY(check_network(c, &(task){.network = COMPUTED_AGAIN}, &exists));
     for (int i = 0; i < 3; i++) {
         LC_TRY(check_all(c, (task){.stored = types[i]}));

@@ -127,7 +127,11 @@ mutate 'LBFGS with the loss of one rank' src/core/loop/optimize.c 's/return lc__
 mutate 'LBFGS with sums for means' src/optim/lbfgs.c 's/LC_TRY(lc__gradient_factor_now(g, &scale));/scale = 1;/' test_ddp:lbfgs
 mutate 'updates that no overflow skips' src/backends/cpu/isa/update.c 's/if (lc__update_skipped(call)) return;//' test_unscale:writes_nothing
 mutate 'an overflow that clipping makes finite' src/optim/clip.c 's/if (unscale \&\& !isfinite(norm)) factor = NAN;//' test_unscale:writes_nothing
-mutate 'an overflow in a vector of gradients is not seen' src/backends/cpu/isa/gradient.c 's/s\[k\] += 0 \* (v)at\[k\];/s[k] += 0;/' test_cpu_training_kernels:a_gradient_that_is_not_finite
+mutate 'an overflow in a vector of gradients is not seen' src/backends/cpu/isa/finite.h 's/ \* vload(x + i + k \* VW);/;/' test_cpu_training_kernels:a_gradient_that_is_not_finite
+mutate 'an overflow in rows of a gradient is not seen' src/backends/cpu/isa/finite.h 's/ \* vload(x + k \* step + i);/;/' test_product_low:gradients_that_are_not_finite
+mutate 'a check that remembers the last step' src/backends/cpu/isa/product.c 's/        if (e->finite) \*e->finite = 0;\n//' test_product_low:gradients_that_are_not_finite
+mutate 'a gradient that is checked before all is added' src/optim/fuse_finite.c 's/ || n->ints\[0\]) return NULL;/) return NULL;/' test_fuse_finite:something_else
+mutate 'a check of all results finds what a product reports' src/optim/fuse_finite.c 's/ || b->g->nan_check//' test_fuse_finite:something_else
 mutate 'a scale that gradients keep' src/optim/macros.c 's/parameter, g ? g->unscale : NULL/parameter, NULL/' test_unscale:where_they_are_read
 mutate 'scaled gradients of a rank without samples' src/core/loop/optimize.c 's/    lc__scale_no_loss(t);\n//' test_mixed_run:without_samples
 mutate 'scaled gradients of a rank without chunks' src/core/split/chunks.c 's/    if (!r.any) lc__scale_no_loss(t);\n//' test_mixed_run:without_samples
