@@ -187,7 +187,7 @@ LC_NN_KERNEL(linear_gelu)
 LC_NN_KERNEL(matmul_gelu_backward)
 LC_NN_KERNEL(gelu_backward_gelu)
 LC_NN_KERNEL_ADDING(linear_weight_grad)
-LC_NN_KERNEL_ADDING(linear_weight_grad_finite)
+LC_NN_KERNEL(linear_weight_grad_finite)
 const lc_op lc__op_linear_gelu = {.name = "linear_gelu",
                                   .flags = LC_OP_NO_GRAD,
                                   .inputs = "x weight bias",

@@ -12,7 +12,7 @@
  *   matmul_gelu_backward   x[..,M,K] y[..,K,N] z | gelu's form | -> gelu_backward(x y, z) gelu(z)? (planner only)
  *   gelu_backward_gelu     dy x | gelu's form | -> gelu_backward(dy, x) gelu(x)                 (planner only)
  *   linear_weight_grad     dy[M,N] x[M,K] | | -> dw[N,K] db[N]                                  (planner only)
- *   linear_weight_grad_finite  the same -> dw db finite (0; NaN if dw is not finite)            (planner only)
+ *   linear_weight_grad_finite  the same -> dw db finite (0; NaN if dw or db is not finite)      (planner only)
  *   conv                   x w b? | nd stride[nd] padding[nd] dilation[nd] groups activation | -> y
  *   conv_input_grad        dy w b? | nd stride padding dilation groups input size[nd] | -> dx   (also: transposed)
  *   conv_weight_grad       dy x | nd stride padding dilation groups kernel size[nd] | -> dw

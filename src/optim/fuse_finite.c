@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gradients of a scaled loss are checked while they are in the caches of the product that computes them:
+/* The gradients of a scaled loss are checked by the products that compute them:
  *
  *   linear_weight_grad whose result clip_coefficient checks -> linear_weight_grad_finite
  *

@@ -199,7 +199,7 @@ TEST(gradients_of_weight_and_bias)
             const lc_op *op = &lc__op_linear_weight_grad;
             check_weight_grad(op, false, type, how & 16 ? LC_F32 : type, z, how);
             check_weight_grad(op, true, type, how & 16 ? LC_F32 : type, z, how);
-            if (how & 16) check_weight_grad(&lc__op_linear_weight_grad_finite, how & 1, type, LC_F32, z, how);
+            if (how & 16) check_weight_grad(&lc__op_linear_weight_grad_finite, how & 1, LC_F16, LC_F32, z, how & 7);
         }
     }
 }

@@ -128,7 +128,9 @@ mutate 'LBFGS with sums for means' src/optim/lbfgs.c 's/LC_TRY(lc__gradient_fact
 mutate 'updates that no overflow skips' src/backends/cpu/isa/update.c 's/if (lc__update_skipped(call)) return;//' test_unscale:writes_nothing
 mutate 'an overflow that clipping makes finite' src/optim/clip.c 's/if (unscale \&\& !isfinite(norm)) factor = NAN;//' test_unscale:writes_nothing
 mutate 'an overflow in a vector of gradients is not seen' src/backends/cpu/isa/finite.h 's/ \* vload(x + i + k \* VW);/;/' test_cpu_training_kernels:a_gradient_that_is_not_finite
-mutate 'an overflow in rows of a gradient is not seen' src/backends/cpu/isa/finite.h 's/ \* vload(x + k \* step + i);/;/' test_product_low:gradients_that_are_not_finite
+mutate 'an overflow in an input is not seen' src/backends/cpu/isa/product_job.c 's/own, m == 0 && j->after.finite);/own, false);/' test_product_low:gradients_that_are_not_finite
+mutate 'an overflow in the last panel is not seen' src/backends/cpu/isa/product_job.c 's/: zero_if_finite(panel, depth, PANEL, width);/: 0;/' test_product_low:gradients_that_are_not_finite
+mutate 'an overflow in a gradient of results is not seen' src/backends/cpu/isa/product.c 's/    if (j->after.finite) \*j->after.finite += [^;]*;//' test_product_low:gradients_that_are_not_finite
 mutate 'a check that remembers the last step' src/backends/cpu/isa/product.c 's/        if (e->finite) \*e->finite = 0;\n//' test_product_low:gradients_that_are_not_finite
 mutate 'a gradient that is checked before all is added' src/optim/fuse_finite.c 's/ || n->ints\[0\]) return NULL;/) return NULL;/' test_fuse_finite:something_else
 mutate 'a check of all results finds what a product reports' src/optim/fuse_finite.c 's/ || b->g->nan_check//' test_fuse_finite:something_else

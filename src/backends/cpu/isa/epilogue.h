@@ -25,7 +25,7 @@ typedef struct epilogue {
     const void *x;
     double *partial; /* row sums, so far */
     void *sums;
-    float *finite; /* becomes NaN if a result is not finite; NULL: nobody asks */
+    float *finite; /* becomes NaN if a number of the second factor is not finite; NULL: nobody asks */
 } epilogue;
 
 /* out[i] = activation(out[i] + bias[i]); bias may be NULL */

@@ -8,19 +8,11 @@
 /* 0 if all numbers of a matrix are finite, otherwise NaN. step: from row to row. */
 static inline float zero_if_finite(const float *x, int64_t rows, int64_t step, int64_t columns)
 {
-    enum { SUMS = 8 }; /* that do not wait for each other: of as many rows, or of the vectors of a row */
+    enum { SUMS = 8 }; /* that do not wait for each other */
     vf s[SUMS];
     float zero = 0;
-    int64_t r = 0;
     for (int k = 0; k < SUMS; k++) s[k] = vzero();
-    for (; r + SUMS <= rows; r += SUMS, x += SUMS * step) {
-        int64_t i = 0;
-        for (; i + VW <= columns; i += VW)
-            for (int k = 0; k < SUMS; k++) s[k] += vzero() * vload(x + k * step + i);
-        for (; i < columns; i++)
-            for (int k = 0; k < SUMS; k++) zero += 0 * x[k * step + i];
-    }
-    for (; r < rows; r++, x += step) {
+    for (int64_t r = 0; r < rows; r++, x += step) {
         int64_t i = 0;
         for (; i + SUMS * VW <= columns; i += SUMS * VW)
             for (int k = 0; k < SUMS; k++) s[k] += vzero() * vload(x + i + k * VW);

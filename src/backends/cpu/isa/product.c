@@ -3,9 +3,11 @@
  * of such a product with its neighbors (epilogue.h). The loops are in product_job.c.
  *
  * Small matrices of a batch, if stored in 16 bits, are computed whole by one thread each. */
+#include "backends/cpu/isa/finite.h"
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/product_job.h"
 #include "backends/cpu/isa/stored.h"
+#include "backends/cpu/isa/util.h"
 #include "backends/cpu/parallel.h"
 #include "ops/ops.h"
 
@@ -34,6 +36,8 @@ typedef struct product {
     int64_t matrices;
 } product;
 
+/* Products of finite numbers of f16 are finite in f32, and so are their sums. So a gradient is finite if both factors
+ * are: the row sums show it of the first one, and panels are checked for the second. */
 static bool checks_finite(const lc_op *op)
 {
     return op == &lc__op_linear_weight_grad_finite;
@@ -46,6 +50,11 @@ static epilogue_kind epilogue_of(const lc_op *op)
            : op == &lc__op_linear_weight_grad   ? EPILOGUE_ROW_SUMS
            : checks_finite(op)                  ? EPILOGUE_ROW_SUMS
                                                 : EPILOGUE_NONE;
+}
+
+static bool is_f16(lc_dtype type)
+{
+    return type == LC_F16 || type == F32_AS_F16;
 }
 
 static bool is_low(const lc_view *v)
@@ -74,7 +83,7 @@ static bool plan_types(const lc_call *call, product_job *j)
     lc_dtype type = call->in[0].dtype;
     bool lowered =
         LOWERS && type == LC_F32 && call->matmul_precision != LC_MATMUL_HIGHEST && e->kind != EPILOGUE_ROW_SUMS;
-    if (call->in[1].dtype != type || (type != LC_BF16 && !lowered)) return false;
+    if (call->in[1].dtype != type || (type != LC_BF16 && !lowered) || checks_finite(call->op)) return false;
     j->halves = lowered && call->matmul_precision == LC_MATMUL_HIGH ? 2 : 1;
     j->low |= lowered;
 #endif
@@ -89,7 +98,8 @@ static bool plan_types(const lc_call *call, product_job *j)
         j->rounds |= is_low(&call->in[2]) || is_low(&call->out[call->n_out - 1]);
     }
     if (e->kind == EPILOGUE_ROW_SUMS) e->sums_type = call->out[1].dtype;
-    return !checks_finite(call->op) || (!j->rounds && call->out[2].dtype == LC_F32);
+    if (!checks_finite(call->op)) return true;
+    return is_f16(j->x_type) && is_f16(j->y_type) && all_f32(call->out, call->n_out);
 }
 
 /* Three products of halves take less time than one of f32 if each of the numbers that are split into halves is used
@@ -212,6 +222,7 @@ static void run(const lc_call *call)
         product_job one = matrix_of(all, i);
         lc__job_run(&one, call->threads);
     }
+    if (j->after.finite) *j->after.finite += zero_if_finite(j->after.sums, 1, 0, j->p.m);
 }
 
 static void release(lc_call *call)
@@ -256,6 +267,6 @@ const lc__kernel_entry LC_ISA_NAME(lc__product_kernels)[] = {
     {&lc__op_linear_gelu, &gelu_kernel},
     {&lc__op_matmul_gelu_backward, &gelu_kernel},
     {&lc__op_linear_weight_grad, &matmul_kernel},
-    {&lc__op_linear_weight_grad_finite, &matmul_kernel},
+    {&lc__op_linear_weight_grad_finite, &linear_kernel},
     {NULL, NULL},
 };

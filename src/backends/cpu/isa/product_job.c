@@ -100,13 +100,6 @@ static void finish_rounded(const product_job *j, target from, int64_t m0, int64_
     }
 }
 
-/* Pieces that find anything write the same. */
-static void check_finite(const product_job *j, int64_t m0, int64_t rows, int64_t n0, int64_t columns)
-{
-    const float zero = zero_if_finite((const float *)j->out + m0 * j->p.n + n0, rows, j->p.n, columns);
-    if (isnan(zero)) __atomic_store(j->after.finite, &zero, __ATOMIC_RELAXED);
-}
-
 /* ---- pieces ---- */
 
 /* Makes panels [begin, end) of the blocks of k that are made at once, counted block by block. */
@@ -168,9 +161,18 @@ static target target_of(const product_job *j, int64_t m, int64_t n, float *own)
     return (target){.c = own + j->own_floats, .step = j->at_once};
 }
 
+/* Looks at a panel after it was used: what was just written would have to be waited for. Threads that find anything
+ * write the same. */
+static void check_panel(const product_job *j, const float *panel, int64_t depth, int64_t width)
+{
+    const float zero =
+        width == PANEL ? zero_if_finite(panel, 1, 0, depth * PANEL) : zero_if_finite(panel, depth, PANEL, width);
+    if (isnan(zero)) __atomic_store(j->after.finite, &zero, __ATOMIC_RELAXED);
+}
+
 /* A part of a piece: columns [n0, n1) of its rows. `a`: its rows of x, or their copy, at k. */
 static void some_columns(const product_job *j, const float *a, int64_t k, int64_t depth, target to, int64_t rows,
-                         int64_t n0, int64_t n1, float *own)
+                         int64_t n0, int64_t n1, float *own, bool checks)
 {
     const lc__product *p = &j->p;
     const float *panels = j->scratch + (k - j->k_begin) / j->depth * column_floats(j, j->depth) * j->panels * PANEL;
@@ -181,9 +183,12 @@ static void some_columns(const product_job *j, const float *a, int64_t k, int64_
                              : in_place ? (const float *)j->y + k * p->yk + n
                                         : own;
         if (!j->shared && !in_place) panels_of(j, k, depth, n, next, own);
-        for (; n < next; n += PANEL, panel += PANEL * column_floats(j, depth))
-            panel_columns(j, a, depth, to, rows, n - n0, smaller(PANEL, n1 - n), panel, in_place ? p->yk : PANEL,
+        for (; n < next; n += PANEL, panel += PANEL * column_floats(j, depth)) {
+            const int64_t width = smaller(PANEL, n1 - n);
+            panel_columns(j, a, depth, to, rows, n - n0, width, panel, in_place ? p->yk : PANEL,
                           k > 0 || (j->accumulate && !j->rounds));
+            if (checks) check_panel(j, panel, depth, width);
+        }
     }
 }
 
@@ -210,14 +215,13 @@ static void piece(const void *context, int64_t begin, int64_t end, int thread)
                     copy_x(j, k, depth, m, m + rows, own + j->own_panels);
                 if (n0 == first && j->after.kind == EPILOGUE_ROW_SUMS)
                     sum_rows(j, a, k, depth, m, rows, i % j->column_blocks);
-                some_columns(j, a, k, depth, to, rows, n0, n1, own);
+                some_columns(j, a, k, depth, to, rows, n0, n1, own, m == 0 && j->after.finite);
             }
             if (j->k_end < p->k || j->direct) continue;
             if (j->rounds)
                 finish_rounded(j, to, m, rows, n0, n1 - n0);
             else
                 finish(j, m, rows, n0, n1 - n0);
-            if (j->after.finite) check_finite(j, m, rows, n0, n1 - n0);
         }
     }
     units_end();
