@@ -165,7 +165,7 @@ static target target_of(const product_job *j, int64_t m, int64_t n, float *own)
  * write the same. */
 static void check_panel(const product_job *j, const float *panel, int64_t depth, int64_t width)
 {
-    const float zero =
+    float zero =
         width == PANEL ? zero_if_finite(panel, 1, 0, depth * PANEL) : zero_if_finite(panel, depth, PANEL, width);
     if (isnan(zero)) __atomic_store(j->after.finite, &zero, __ATOMIC_RELAXED);
 }
