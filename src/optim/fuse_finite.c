@@ -10,23 +10,14 @@
 #include "ops/ops.h"
 #include "optim/clip.h"
 
-static bool writes(const lc__finder *f, const lc_ir_node *n, const lc_tensor *gradient)
-{
-    for (int k = 0; k < n->n_in; k++) {
-        if (!(n->op->mutated_inputs >> k & 1) || n->in[k] == LC_ABSENT) continue;
-        const lc_tensor *t = lc__memory_of(f->b->g, f->b->nodes, f->producer, n->in[k]);
-        if (t && lc__overlap(t, gradient)) return true;
-    }
-    return false;
-}
-
 /* The product whose result is all that is in a gradient when `check` runs, or NULL. */
 static lc_ir_node *product_of(const lc__finder *f, const lc_ir_node *check, const lc_tensor *gradient)
 {
-    const lc_ir_node *n = check;
-    while (--n >= f->b->nodes && !(n->op && writes(f, n, gradient))) {
-    }
-    if (n < f->b->nodes || n->op != &lc__op_accumulate || n->ints[0]) return NULL;
+    const lc_ir_node *nodes = f->b->nodes;
+    int64_t i = check - nodes - 1;
+    while (i >= 0 && !(nodes[i].op && lc__node_writes(f->b->g, nodes, f->producer, &nodes[i], gradient))) i--;
+    const lc_ir_node *n = i < 0 ? NULL : &nodes[i];
+    if (!n || n->op != &lc__op_accumulate || n->ints[0]) return NULL;
     if (f->producer[n->in[0]] >= 0 || lc__viewed_tensor(f->b->g, n->in[0]) != gradient) return NULL;
     lc_ir_node *product = lc__producer(f, n->in[1]);
     bool fits = product && product->op == &lc__op_linear_weight_grad && product->out[0] == n->in[1];

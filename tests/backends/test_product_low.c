@@ -214,7 +214,7 @@ static float finite_of(kernel_case *c, const lc__isa *isa, int threads)
     return *(float *)c->out[2].data;
 }
 
-/* A number of x, that x or dy may have anywhere, makes one column of the gradient bad, or one row. */
+/* A number that is not finite, anywhere in dy or x, makes a row or a column of the gradient so. */
 TEST(gradients_that_are_not_finite_are_seen)
 {
     static const char *const sets[] = {"base", "avx2", "avx512", "avx512_bf16", "amx"};

@@ -394,7 +394,7 @@ mutate 'sums of a square of a kernel' src/backends/cpu/isa/winograd.c 's/some_of
 mutate 'the border of images of few channels' src/backends/cpu/isa/conv_few.c 's/count, to + left);/count, to);/' test_conv_low:few_channels
 mutate 'the last numbers of patches of few channels' src/backends/cpu/isa/conv_few.c 's/for (; i < f->numbers; i++) add_channels/for (; i + 1 < f->numbers; i++) add_channels/' test_conv_low:few_channels
 mutate 'factors that are not rounded' src/backends/cpu/isa/product.c 's/return call->rounded >> i \& 1 ?/return false ?/' test_product_low:factors_that_are_rounded
-mutate 'a tensor that is written before it is rounded' src/engine/plan/read_rounded.c 's/written |= writes(r, n);//' test_read_rounded:written
+mutate 'a tensor that is written before it is rounded' src/engine/plan/read_rounded.c 's/written |= lc__node_writes([^;]*;//' test_read_rounded:written
 mutate 'a rounded copy that is kept' src/engine/plan/read_rounded.c 's/ \&\& !values\[n->out\[0\]\].keep \&\&/ \&\&/' test_read_rounded:other_readers
 mutate 'any number of products that round' src/engine/plan/read_rounded.c 's/MOST_READERS 3/MOST_READERS 4/' test_read_rounded:many_readers
 mutate 'the edge of images that units convolve' src/backends/cpu/isa/conv_units.c 's/s->padding\[W\] \* c->pixel;/0;/' test_conv_low:convolutions,gradients_of_the_input

@@ -93,6 +93,18 @@ static inline lc_tensor *lc__memory_of(const lc_graph *g, const lc_ir_node *node
     return t && t->kind == LC_TENSOR_PERSISTENT ? t : NULL;
 }
 
+/* Whether a node writes any of a persistent tensor's memory. */
+static inline bool lc__node_writes(const lc_graph *g, const lc_ir_node *nodes, const int *producer, const lc_ir_node *n,
+                                   const lc_tensor *memory)
+{
+    for (int k = 0; k < n->n_in; k++) {
+        if (!(n->op->mutated_inputs >> k & 1) || n->in[k] == LC_ABSENT) continue;
+        const lc_tensor *written = lc__memory_of(g, nodes, producer, n->in[k]);
+        if (written && lc__overlap(written, memory)) return true;
+    }
+    return false;
+}
+
 static inline bool lc__same_shape(const lc_type *a, const lc_type *b)
 {
     return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;

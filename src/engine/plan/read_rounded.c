@@ -31,16 +31,6 @@ static bool is_copy(const reading *r, const lc_ir_node *n)
            values[n->out[0]].type.dtype == r->b->g->low && lc_dtype_size(r->b->g->low) == 2;
 }
 
-static bool writes(const reading *r, const lc_ir_node *n)
-{
-    for (int k = 0; k < n->n_in; k++) {
-        if (!(n->op->mutated_inputs >> k & 1) || n->in[k] == LC_ABSENT) continue;
-        const lc_tensor *written = lc__memory_of(r->b->g, r->b->nodes, r->producer, n->in[k]);
-        if (written && lc__overlap(written, r->from)) return true;
-    }
-    return false;
-}
-
 static lc_status add_reader(reading *r, lc_ir_node *n, uint32_t operands, bool *yes)
 {
     *yes = r->n < MOST_READERS && operands <= 3;
@@ -73,7 +63,7 @@ static lc_status find_readers(reading *r, int at, bool *yes)
             LC_TRY(add_reader(r, n, operands, yes));
             *yes &= !written;
         }
-        written |= writes(r, n);
+        written |= lc__node_writes(r->b->g, r->b->nodes, r->producer, n, r->from);
     }
     *yes &= r->n > 0;
     return LC_OK;

@@ -382,8 +382,8 @@ LC_INLINE void backward_rows(const lc_dtype t, const backward_job *j, int64_t at
         void *dx = stored_at(t, j->dx, at), *y = again ? stored_at(t, j->y, at) : NULL;
         int64_t l = 0;
         for (; l + VW <= count; l += VW) {
-            vf d = vget(t, x, l) - vload(m + l), g = vget(t, dy, l), vs = vload(s + l),
-               z = vscaled(d, vs, vload(b + l));
+            vf d = vget(t, x, l) - vload(m + l), g = vget(t, dy, l), vs = vload(s + l);
+            const vf z = vscaled(d, vs, vload(b + l));
             if (relu) g = vselect(z <= vanishing(t), vzero(), g);
             if (again) vput(t, y, l, vselect(z <= vzero(), vzero(), z));
             vput(t, dx, l, vgradient(g, vs, d, vload(fx + l), vload(f1 + l)));

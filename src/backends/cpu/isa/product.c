@@ -45,11 +45,10 @@ static bool checks_finite(const lc_op *op)
 
 static epilogue_kind epilogue_of(const lc_op *op)
 {
-    return op == &lc__op_linear_gelu            ? EPILOGUE_GELU
-           : op == &lc__op_matmul_gelu_backward ? EPILOGUE_SLOPE
-           : op == &lc__op_linear_weight_grad   ? EPILOGUE_ROW_SUMS
-           : checks_finite(op)                  ? EPILOGUE_ROW_SUMS
-                                                : EPILOGUE_NONE;
+    return op == &lc__op_linear_gelu                               ? EPILOGUE_GELU
+           : op == &lc__op_matmul_gelu_backward                    ? EPILOGUE_SLOPE
+           : op == &lc__op_linear_weight_grad || checks_finite(op) ? EPILOGUE_ROW_SUMS
+                                                                   : EPILOGUE_NONE;
 }
 
 static bool is_f16(lc_dtype type)
